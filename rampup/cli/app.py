@@ -1,0 +1,88 @@
+"""The command line: verbs are files in this folder, imported when they are used. Errors end here, in one place."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from rampup import __version__
+from rampup.cli import output
+from rampup.errors import RampupError, nearest
+
+VERBS = {
+    "run": "Train a recipe, a file of settings, or any command.",
+    "list": "The runs, the newest first.",
+    "show": "One run: its state, settings, metrics, time.",
+    "logs": "What a rank printed.",
+    "wait": "Wait until a run ends; the exit code tells how.",
+    "cancel": "Stop runs.",
+    "recipe": "What can be trained: list, show.",
+    "fetch": "Get a data set into the cache.",
+    "doctor": "Check this machine.",
+    "completion": "Tab completion for your shell.",
+}
+
+
+class Verbs(click.Group):
+    """Lists verbs from the table above and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(f"rampup.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            raise click.UsageError(f"unknown command {args[0]!r}: {nearest(args[0], VERBS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="rampup")
+def cli() -> None:
+    """From one laptop core to many cluster nodes, with one command.
+
+    \b
+    rampup run digits                      train something real, now
+    rampup run -- python train.py          any command gets a run, ranks, logs
+    """
+
+
+def split_command(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+    """What follows `--` is the user's own command. click would drop the `--`, and with it where the command begins."""
+    words = list(argv)
+    if words[:1] == ["run"] and "--" in words:
+        at = words.index("--")
+        return words[:at], tuple(words[at + 1 :])
+    return words, None
+
+
+def main() -> None:
+    words, command = split_command(sys.argv[1:])
+    try:
+        code = cli.main(words, prog_name="rampup", standalone_mode=False, obj=command)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except RampupError as error:
+        output.fail(error)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our pipe went away (`rampup list | head`); there is nobody left to tell.
+        sys.stdout = None
+        sys.exit(0)

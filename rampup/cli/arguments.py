@@ -1,0 +1,34 @@
+"""Arguments that several verbs share: RUN, --json, --dry-run, and their tab completion."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+Function = Callable[..., Any]
+
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from rampup import runs
+
+    fitting = [run for run in runs.all_runs()[:200] if run.id.startswith(incomplete)]
+    return [CompletionItem(run.id, help=run.path.name) for run in fitting]
+
+
+def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from rampup.recipes.load import names
+
+    return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
+def run_argument(function: Function) -> Function:
+    return click.argument("run", required=False, shell_complete=complete_run)(function)
+
+
+def json_option(function: Function) -> Function:
+    return click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout, nothing else.")(function)
+
+
+def dry_run_option(function: Function) -> Function:
+    return click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")(function)

@@ -1,0 +1,34 @@
+"""`rampup cancel`: stop runs, and say so when they have stopped."""
+
+import click
+
+from rampup import runs
+from rampup.cli import output
+from rampup.cli.arguments import complete_run, dry_run_option, json_option
+from rampup.schedulers import local
+
+
+@click.command()
+@click.argument("wanted", nargs=-1, required=True, shell_complete=complete_run, metavar="RUN...")
+@dry_run_option
+@json_option
+def command(wanted: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+    """Stop runs. RUN is an id or a unique prefix of one; there is no default."""
+    found = [runs.find(name) for name in wanted]
+    states = {}
+    for run in found:
+        if run.state().ended:
+            states[run.id] = f"already {run.state().name}"
+        elif dry_run:
+            states[run.id] = "would be cancelled"
+        else:
+            run.record("cancelled", by="rampup cancel")
+            local.cancel(run)
+            states[run.id] = run.state().name
+    if as_json:
+        output.emit_json(states)
+        return 0
+    for run_id, state in states.items():
+        output.say(f"{run_id} {state}")
+    output.next_step("rampup list")
+    return 0

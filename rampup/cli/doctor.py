@@ -1,0 +1,44 @@
+"""`rampup doctor`: what this machine has, what is missing for training, and what to do about it."""
+
+import click
+
+from rampup import runs
+from rampup.cli import output
+from rampup.cli.arguments import json_option
+from rampup.clusters.load import load
+from rampup.diagnose.catalogue import Finding, doctor
+
+COLOURS = {"ok": output.GREEN, "note": output.YELLOW, "problem": output.RED}
+WIDTH = len("problem") + 2
+
+
+@click.command()
+@click.option("--on", "cluster", default="local", metavar="CLUSTER", help="Where runs shall go.  [default: local]")
+@json_option
+def command(cluster: str, as_json: bool) -> int:
+    """Check this machine."""
+    findings = doctor(cluster, runs.default_root(load(cluster)))
+    problems = [finding for finding in findings if finding.level == "problem"]
+    if as_json:
+        output.emit_json([finding._asdict() for finding in findings])
+    else:
+        for finding in findings:
+            show(finding)
+        output.next_step(next_command(findings))
+    return 1 if problems else 0
+
+
+def show(finding: Finding) -> None:
+    mark = output.paint(finding.level, COLOURS[finding.level]) + " " * (WIDTH - len(finding.level))
+    print(mark + finding.about)
+    for line in (finding.cause, finding.remedy and f"try: {finding.remedy}"):
+        if line:
+            print(" " * WIDTH + line)
+
+
+def next_command(findings: list[Finding]) -> str:
+    """What hinders most; when nothing does, the first training."""
+    first = [finding for finding in findings if finding.level == "problem"]
+    missing = [finding for finding in findings if finding.level == "note" and finding.id.startswith("framework-")]
+    hindering = first + missing
+    return hindering[0].remedy if hindering else "rampup run digits"

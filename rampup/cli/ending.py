@@ -1,0 +1,89 @@
+"""The last words about a run, for people and as JSON: outcome, metrics, where the time went, what to do next."""
+
+import sys
+from typing import Any
+
+from rampup.cli import output
+from rampup.rundir import RunDir, State
+from rampup.summary import best_of, describe, exit_code, merged, phases_of, wall_s
+
+TRACE_LINES = 25
+
+
+def tell_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
+    """Say how the run ended; returns the exit code of the command line."""
+    state = run.state()
+    code = exit_code(state)
+    if code is None:
+        code = launcher_code or 100
+    if as_json:
+        output.emit_json(describe(run))
+        return code
+    if state.name == "completed":
+        tell_success(run)
+    else:
+        tell_failure(run, state)
+    return code
+
+
+def tell_success(run: RunDir) -> None:
+    history = run.history()
+    spent = wall_s(run)
+    took = f" in {output.duration(spent)}" if spent is not None else ""
+    output.say(f"{output.paint('completed', output.GREEN, sys.stderr)}{took}")
+    for line in (metrics_line(merged(history)), best_line(best_of(run, history)), phases_line(phases_of(run))):
+        if line:
+            output.say(line)
+    output.next_step(f"rampup show {run.id}")
+
+
+def metrics_line(last: dict[str, Any]) -> str:
+    shown = [f"{key} {output.number(value)}" for key, value in last.items() if key not in ("t", "step", "epoch")]
+    return "last: " + "  ".join(shown) if shown else ""
+
+
+def best_line(best: dict[str, Any] | None) -> str:
+    if best is None:
+        return ""
+    when = f"epoch {best['epoch']}" if best.get("epoch") is not None else f"step {best['step']}"
+    return f"best: {best['metric']} {output.number(best['value'])} at {when}"
+
+
+def phases_line(phases: dict[str, float]) -> str:
+    wall = phases.get("wall", 0.0)
+    if wall <= 0:
+        return ""
+    parts = [
+        f"{name} {seconds / wall:.0%}" for name, seconds in phases.items() if name != "wall" and seconds / wall >= 0.005
+    ]
+    return f"time: {'  '.join(parts)}  of {output.duration(wall)}"
+
+
+def tell_failure(run: RunDir, state: State) -> None:
+    name = state.name if state.name != "timeout" else "timed out"
+    output.say(
+        f"{output.paint(name, output.STATE_COLOURS[state.name], sys.stderr)}: {state.cause or 'no cause is known'}"
+    )
+    trace = trace_of(run, state)
+    if trace:
+        output.say(trace)
+    rank = f" --rank {state.failed_rank}" if state.failed_rank else ""
+    output.next_step(f"rampup logs {run.id}{rank}" if state.name != "cancelled" else f"rampup show {run.id}")
+
+
+def trace_of(run: RunDir, state: State) -> str:
+    """The traceback of the rank that failed first. Rank 0's output was on the screen already."""
+    attempt = run.last_attempt()
+    if attempt is None or state.failed_rank is None:
+        return ""
+    mine = [error for error in attempt.errors() if error.get("rank") == state.failed_rank]
+    if mine and mine[0].get("hint"):
+        return f"hint: {mine[0]['hint']}"
+    if state.failed_rank == 0:
+        return ""
+    if mine:
+        text = str(mine[0].get("traceback", ""))
+    else:
+        log = attempt.rank_log(state.failed_rank)
+        text = log.read_text(errors="replace") if log.exists() else ""
+    return "\n".join(f"  [rank {state.failed_rank}] {line}" for line in text.splitlines()[-TRACE_LINES:])

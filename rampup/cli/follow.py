@@ -1,0 +1,153 @@
+"""A foreground run: pass on what rank 0 prints, draw the bar on a terminal, and say at the end how it went.
+
+It reads files of the run directory like any other reader; the run does not know that somebody is looking.
+Ctrl-C cancels a local foreground run in good order.
+"""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rampup.cli import output
+from rampup.cli.ending import tell_end
+from rampup.rundir import RunDir, read_json
+
+POLL_S = 0.05
+
+
+class Tail:
+    """New bytes of a growing file; it may not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.offset = path, 0
+
+    def read(self) -> bytes:
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self.offset)
+                data = file.read()
+        except OSError:
+            return b""
+        self.offset += len(data)
+        return data
+
+
+class Bar:
+    """The progress bar, from the heartbeat of rank 0. Without a terminal, or without a heartbeat, there is none."""
+
+    def __init__(self) -> None:
+        self.live: Any = None
+        self.task: Any = None
+
+    def update(self, beat: dict[str, Any]) -> None:
+        if not beat.get("steps") or not sys.stderr.isatty():
+            return
+        if self.live is None:
+            self._start(beat)
+        loss = beat.get("train_loss")
+        about = f"epoch {beat['epoch']}/{beat['epochs']}" if beat.get("epochs") else "step"
+        facts = f"loss {loss:.4g}" if isinstance(loss, int | float) else ""
+        speed = f"{beat['samples_s']:,.0f} samples/s" if beat.get("samples_s") else ""
+        self.live.update(self.task, completed=beat.get("step", 0), description=about, facts=f"{facts}  {speed}")
+
+    def _start(self, beat: dict[str, Any]) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        columns = (
+            "{task.description}",
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TextColumn("ETA"),
+        )
+        self.live = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        self.task = self.live.add_task("", total=beat["steps"], facts="")
+        self.live.start()
+
+    def above(self, text: bytes) -> None:
+        """Print whole lines over the bar."""
+        self.live.console.print(text.decode(errors="replace"), end="", markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+
+class Screen:
+    """Where rank 0's output goes: stdout, or stderr when stdout is for JSON; above the bar while there is one."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.stream = sys.stderr if as_json else sys.stdout
+        self.bar = Bar()
+        self.rest = b""
+
+    def show(self, data: bytes) -> None:
+        if self.bar.live is None or not self.stream.isatty():
+            self._write(self.rest + data)
+            self.rest = b""
+            return
+        lines, newline, self.rest = (self.rest + data).rpartition(b"\n")
+        if newline:
+            self.bar.above(lines + newline)
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self.stream.buffer.write(data)
+            self.stream.flush()
+
+    def close(self) -> None:
+        self.bar.stop()
+        self._write(self.rest)
+
+
+def follow_foreground(run: RunDir, start: Callable[[], subprocess.Popen[bytes]], as_json: bool) -> int:
+    if not as_json:
+        output.say(f"run {run.id} in {run.path}")
+    screen = Screen(as_json)
+    with interrupt_flag() as interrupted:
+        launcher = start()
+        tail = Tail(run.attempt(1).rank_log(0))
+        while launcher.poll() is None:
+            if interrupted:
+                cancel(run, launcher, screen)
+                break
+            screen.bar.update(read_json(run.attempt(1).progress_file))
+            screen.show(tail.read())
+            time.sleep(POLL_S)
+        launcher.wait()
+        screen.show(tail.read())
+        screen.close()
+    code = tell_end(run, launcher.returncode, as_json)
+    return 130 if interrupted else code
+
+
+def cancel(run: RunDir, launcher: subprocess.Popen[bytes], screen: Screen) -> None:
+    screen.bar.stop()
+    output.say(f"stopping {run.id} ...")
+    with contextlib.suppress(OSError):  # on a full disk the run must still be stopped
+        run.record("cancelled", by="Ctrl-C")
+    launcher.send_signal(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def interrupt_flag() -> Iterator[list[int]]:
+    """Ctrl-C (and a polite kill of ours) fills the list; nothing is torn out of the middle of what it does."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,64 @@
+"""`rampup logs`: what a rank printed, now or as it comes."""
+
+import sys
+import time
+
+import click
+
+from rampup import runs
+from rampup.cli import output
+from rampup.cli.arguments import json_option, run_argument
+from rampup.cli.follow import Tail
+from rampup.errors import RunNotFound
+from rampup.rundir import RunDir
+
+POLL_S = 0.2
+
+
+@click.command()
+@run_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends. Ctrl-C stops following, not the run.")
+@click.option("--rank", type=int, default=0, show_default=True, help="Whose output.")
+@json_option
+def command(run: str | None, follow: bool, rank: int, as_json: bool) -> int:
+    """What a rank printed. RUN is an id or a prefix of one (default: the latest)."""
+    found = runs.find(run)
+    if as_json:
+        lines = log_of(found, rank).decode(errors="replace").splitlines()
+        output.emit_json({"id": found.id, "rank": rank, "lines": lines})
+        return 0
+    if follow:
+        follow_log(found, rank)
+    else:
+        sys.stdout.buffer.write(log_of(found, rank))
+    sys.stdout.flush()
+    return 0
+
+
+def log_of(run: RunDir, rank: int) -> bytes:
+    """The last attempt's log; when the ranks never spoke, what the launcher said."""
+    attempt = run.last_attempt()
+    if attempt is None:
+        raise RunNotFound(f"run {run.id} has not started: it has no log yet", f"rampup show {run.id}")
+    size = attempt.facts.get("world_size", 1)
+    if not 0 <= rank < size:
+        raise RunNotFound(f"run {run.id} has no rank {rank}", f"its ranks are 0 to {size - 1}")
+    log = attempt.rank_log(rank)
+    said = log.read_bytes() if log.exists() else b""
+    return said or (attempt.job_log.read_bytes() if attempt.job_log.exists() else b"")
+
+
+def follow_log(run: RunDir, rank: int) -> None:
+    tail = None
+    while True:
+        ended = run.state().ended  # asked before reading: what is written until the end is not missed
+        attempt = run.last_attempt()
+        if tail is None and attempt is not None:
+            tail = Tail(attempt.rank_log(rank))
+        if tail is not None:
+            sys.stdout.buffer.write(tail.read())
+            sys.stdout.flush()
+        if ended:
+            output.say(f"{run.id} {run.state().name}")
+            return
+        time.sleep(POLL_S)

@@ -1,0 +1,54 @@
+"""`rampup recipe list|show`: what can be trained, and with which settings."""
+
+from pathlib import Path
+
+import click
+from msgspec import to_builtins
+
+from rampup.cli import output
+from rampup.cli.arguments import complete_recipe, json_option
+from rampup.recipes import load
+
+
+@click.group()
+def command() -> None:
+    """What can be trained."""
+
+
+@command.command("list")
+@json_option
+def list_recipes(as_json: bool) -> int:
+    """All recipes, one line each."""
+    found = [load.load(name, Path.cwd()) for name in load.names()]
+    if as_json:
+        output.emit_json([to_builtins(recipe) for recipe in found])
+        return 0
+    rows = [(recipe.name, recipe.engine, ", ".join(recipe.data) or "-", recipe.about) for recipe in found]
+    output.table(("recipe", "engine", "data", "about"), rows)
+    output.next_step("rampup recipe show mnist")
+    return 0
+
+
+@command.command("show")
+@click.argument("name", shell_complete=complete_recipe)
+@json_option
+def show_recipe(name: str, as_json: bool) -> int:
+    """One recipe and its settings."""
+    recipe = load.load(name, Path.cwd())
+    if as_json:
+        output.emit_json(to_builtins(recipe))
+        return 0
+    print(f"{output.paint(recipe.name, output.BOLD)}: {recipe.about}")
+    print(f"folder: {recipe.folder}")
+    for what, names in (("needs", recipe.requires), ("data", recipe.data)):
+        if names:
+            print(f"{what}: {', '.join(names)}")
+    rows = []
+    for key, setting in recipe.settings.items():
+        choices = f" ({'|'.join(setting.choices)})" if setting.choices else ""
+        default = "none" if setting.default is None else str(setting.default)
+        rows.append((key, default, setting.type, setting.help + choices))
+    print()
+    output.table(("setting", "default", "type", "about"), rows)
+    output.next_step(f"rampup run {name}")
+    return 0

@@ -1,0 +1,223 @@
+"""Settings: layers of TOML and key=value become one RunSpec, and every value remembers where it came from.
+
+Defaults < recipe.toml and the cluster's profile < the user's file < the command line. Strict: an unknown key or a
+wrong type is refused here, before anything is written or started. Only `run` and its relatives call this.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from rampup.clusters.load import load as load_cluster
+from rampup.errors import Refused, UsageError, nearest
+from rampup.recipes.load import TYPES, read_toml
+from rampup.recipes.load import load as load_recipe
+from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
+from rampup.times import seconds_of
+from rampup.values import checked, guessed, parsed
+
+FILE_KEYS = ("recipe", "command", "name", "on", "train", "resources", "cluster")
+RESOURCES = {
+    "nodes": Setting("int", 1, "machines"),
+    "tasks_per_node": Setting("int", 1, "ranks on each machine"),
+    "gpus_per_node": Setting("int", 0, "GPUs on each machine", low=0),
+    "cpus_per_task": Setting("int", None, "CPUs of each rank", low=1, optional=True),
+    "time": Setting("str", None, "time limit: minutes, H:MM:SS or D-HH:MM:SS", optional=True),
+    "devices": Setting("list", None, "which GPUs, by index; an empty list hides them all", optional=True),
+}
+
+FIELD_KINDS: dict[Any, tuple[SettingType, bool]] = {
+    str: ("str", False),
+    bool: ("bool", False),
+    list[str]: ("list", False),
+    str | None: ("str", True),
+    int | None: ("int", True),
+}
+"""Type of a field of a profile: its kind of setting, and whether it may be none."""
+
+
+class Table:
+    """One table of settings: its schema, the values so far, and the origin of each."""
+
+    def __init__(self, name: str, schema: Mapping[str, Setting], free: bool = False) -> None:
+        self.name, self.schema, self.free = name, dict(schema), free
+        self.values: dict[str, Value] = {key: setting.default for key, setting in schema.items()}
+        self.origins = {f"{name}.{key}": setting.origin for key, setting in schema.items()}
+
+    def put(self, key: str, value: Any, origin: str) -> None:
+        """A value from a TOML file."""
+        setting = self._setting(key, origin)
+        self._set(key, checked(setting, value, f"{self.name}.{key}", origin) if setting else value, origin)
+
+    def put_text(self, key: str, text: str, origin: str) -> None:
+        """A value from the command line."""
+        setting = self._setting(key, origin)
+        self._set(key, parsed(setting, text, f"{self.name}.{key}", origin) if setting else guessed(text), origin)
+
+    def _setting(self, key: str, origin: str) -> Setting | None:
+        if key not in self.schema and not self.free:
+            raise Refused(f"unknown setting {self.name}.{key} ({origin})", nearest(key, self.schema))
+        return self.schema.get(key)
+
+    def _set(self, key: str, value: Value, origin: str) -> None:
+        self.values[key] = value
+        self.origins[f"{self.name}.{key}"] = origin
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user typed after `rampup run`."""
+
+    target: str | None = None
+    command: tuple[str, ...] | None = None
+    settings: tuple[str, ...] = ()
+    """key=value, as typed."""
+    options: dict[str, str] = {}
+    """Options of the command line that are settings of [resources], as text."""
+    on: str | None = None
+    name: str | None = None
+
+
+def resolve(request: Request, cwd: Path) -> RunSpec:
+    file = find_file(request, cwd)
+    table = read_file(file) if file else {}
+    base = file.parent if file else cwd
+    command = tuple(request.command or table.get("command", ()))
+    recipe = None if command else load_recipe(recipe_name(request, table, file), base)
+    cluster = load_cluster(request.on or table.get("on", "local"))
+    tables = make_tables(recipe, cluster)
+    if recipe is not None:
+        for key, value in recipe.resources.items():
+            tables["resources"].put(key, value, "recipe.toml")
+    if command:
+        declare(tables["train"], table.get("train", {}))
+    for name, settings in tables.items():
+        for key, value in section(table, name, file).items():
+            settings.put(key, value, file.name if file else "")
+    for key, text in request.options.items():
+        tables["resources"].put_text(key, text, f"--{key.replace('_', '-')}")
+    for text in request.settings:
+        put_setting(tables, text)
+    return make_spec(request, table, recipe, command, cluster, tables, file, base if command else cwd)
+
+
+def find_file(request: Request, cwd: Path) -> Path | None:
+    """The user's own TOML: named as the target, or ./rampup.toml when there is no target at all."""
+    if request.target is not None and request.target.endswith(".toml"):
+        return (cwd / request.target).absolute()
+    if request.target is None and request.command is None and (cwd / "rampup.toml").is_file():
+        return (cwd / "rampup.toml").absolute()
+    return None
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    table = read_toml(file)
+    for key in table:
+        if key not in FILE_KEYS:
+            raise Refused(f"unknown key {key!r} in {file}", nearest(key, FILE_KEYS))
+    words = table.get("command")
+    if words is not None and (not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words)):
+        raise Refused(f"`command` in {file} must be a list of strings", 'command = ["python", "train.py"]')
+    for key in ("recipe", "name", "on"):
+        if not isinstance(table.get(key, ""), str):
+            raise Refused(f"`{key}` in {file} must be a string, not {table[key]!r}", f'{key} = "..."')
+    if ("recipe" in table) == ("command" in table):
+        raise Refused(f"{file} needs either `recipe` or `command`", 'recipe = "mnist"')
+    return table
+
+
+def section(table: Mapping[str, Any], name: str, file: Path | None) -> dict[str, Any]:
+    found = table.get(name, {})
+    if not isinstance(found, dict):
+        raise Refused(f"`{name}` in {file} must be a table, not {found!r}", f"write [{name}] and its keys below")
+    return found
+
+
+def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -> str:
+    name = table.get("recipe") if file else request.target
+    if name is None:
+        raise UsageError("what shall run? name a recipe, a TOML file, or a command after --", "rampup recipe list")
+    return str(name)
+
+
+def make_tables(recipe: RecipeInfo | None, cluster: Cluster) -> dict[str, Table]:
+    train = Table("train", recipe.settings if recipe else {})
+    site = Table("cluster", cluster_schema(cluster))
+    return {"train": train, "resources": Table("resources", RESOURCES), "cluster": site}
+
+
+def cluster_schema(cluster: Cluster) -> dict[str, Setting]:
+    """What a user may override of a site's profile: every field that is one value or a list of words."""
+    schema: dict[str, Setting] = {}
+    for field in msgspec.structs.fields(cluster):
+        choices = get_args(field.type) if get_origin(field.type) is Literal else ()
+        kind = FIELD_KINDS[str] if choices else FIELD_KINDS.get(field.type)
+        if kind is not None and field.name != "name":
+            value, origin = getattr(cluster, field.name), f"{cluster.name}.toml"
+            schema[field.name] = Setting(kind[0], value, choices=choices, optional=kind[1], origin=origin)
+    return schema
+
+
+def declare(train: Table, own: Mapping[str, Any]) -> None:
+    """A command has no recipe to say which settings exist: its file does; without one every key is the user's own."""
+    if not own:
+        train.free = True
+    for key, value in own.items():
+        if type(value) not in TYPES:
+            raise Refused(f"train.{key} has a value of no known type", "use a string, number, true/false or list")
+        train.schema[key] = Setting(TYPES[type(value)], value)
+
+
+def put_setting(tables: Mapping[str, Table], text: str) -> None:
+    """`lr=0.1` reaches [train]; a dotted key reaches any table."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"{text!r} is not a setting", "write key=value, and a command of your own after --")
+    name, dot, inner = key.partition(".")
+    if dot and name not in tables:
+        raise Refused(f"unknown table {name!r} in {text!r}", nearest(name, tables))
+    table, key = (tables[name], inner) if dot else (tables["train"], key)
+    table.put_text(key, value, "command line")
+
+
+def make_spec(
+    request: Request,
+    table: Mapping[str, Any],
+    recipe: RecipeInfo | None,
+    command: tuple[str, ...],
+    cluster: Cluster,
+    tables: Mapping[str, Table],
+    file: Path | None,
+    cwd: Path,
+) -> RunSpec:
+    kind: Literal["engine", "script", "command"] = "command"
+    if recipe is not None:
+        kind = "script" if recipe.engine == "none" else "engine"
+    resources = msgspec.convert(tables["resources"].values, Resources)
+    if resources.time is not None:
+        seconds_of(resources.time)  # refuse now what the launcher could not read
+    return RunSpec(
+        name=clean_name(request.name or table.get("name") or (recipe.name if recipe else command_name(command))),
+        kind=kind,
+        recipe=recipe,
+        command=command,
+        train=tables["train"].values,
+        resources=resources,
+        cluster=msgspec.structs.replace(cluster, **tables["cluster"].values),
+        origins={key: origin for settings in tables.values() for key, origin in settings.origins.items()},
+        config_file=str(file) if file else None,
+        cwd=str(cwd.absolute()),
+    )
+
+
+def command_name(command: Sequence[str]) -> str:
+    """The script's name says more than the interpreter's."""
+    scripts = [word for word in command if word.endswith((".py", ".sh"))]
+    return Path(scripts[0] if scripts else command[0]).stem
+
+
+def clean_name(name: str) -> str:
+    """Safe as part of a directory and of a job's name."""
+    kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_.") else "-" for letter in name)
+    return kept.strip("-.")[:40] or "run"

@@ -1,0 +1,204 @@
+"""The problems rampup knows before a run starts: what is looked at, why it matters, what to do about it.
+
+One catalogue, two readers: `doctor` tells all that it finds on this machine, `preflight` refuses a run at the first
+problem. Each check is a small function that yields findings. Nothing is changed, no framework is imported.
+"""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from rampup import __version__
+from rampup.clusters.load import load
+from rampup.data import fetch
+from rampup.data.sets import SETS
+from rampup.diagnose import machine
+from rampup.errors import Refused
+from rampup.spec import RunSpec
+
+FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "torch", "lightning": "", "tensorflow": ""}
+"""Each with the extra that brings it; one without is named only where it is installed."""
+MIN_FREE_MB, GOOD_FREE_MB = 50, 1000
+MIN_INODES = 1000
+GOOD_MEMORY_MB, GOOD_SHM_MB = 1000, 500
+ANOTHER_ROOT = "set RAMPUP_RUNS to a directory that you can write"
+
+Level = Literal["ok", "note", "problem"]
+
+
+class Finding(NamedTuple):
+    id: str
+    level: Level
+    about: str
+    """What was looked at, and what is there."""
+    cause: str = ""
+    """Why that is not good: a whole sentence."""
+    remedy: str = ""
+    """One command or edit."""
+
+
+def doctor(cluster_name: str, runs_root: Path) -> list[Finding]:
+    """All there is to say of this machine and of the place where runs of that cluster live."""
+    cluster = load(cluster_name)
+    return [
+        *interpreter(),
+        Finding("cluster", "ok", f"cluster {cluster.name}: {cluster.about or cluster.scheduler}"),
+        *cpus(),
+        *memory(),
+        *shared_memory(),
+        *gpus(),
+        *bf16(),
+        *frameworks(),
+        *data_sets(),
+        *runs_root_writable(runs_root),
+        *runs_root_room(runs_root),
+    ]
+
+
+def preflight(spec: RunSpec, runs_root: Path) -> None:
+    """Refuse a run that can't work, before anything of it is written."""
+    from rampup.diagnose import request  # builds on the records of this file
+
+    for check in (request.software, request.data, request.size, request.device, request.precision, request.program):
+        _refuse(check(spec))
+    _refuse(runs_root_writable(runs_root))
+    _refuse(runs_root_room(runs_root))
+
+
+def _refuse(findings: Iterator[Finding]) -> None:
+    for finding in findings:
+        if finding.level == "problem":
+            raise Refused(finding.cause, finding.remedy)
+
+
+# the machine ----------------------------------------------------------------------------------------------------
+
+
+def interpreter() -> Iterator[Finding]:
+    yield Finding("python", "ok", f"rampup {__version__} on Python {platform.python_version()} ({sys.executable})")
+
+
+def cpus() -> Iterator[Finding]:
+    found = machine.cpus()
+    about = f"CPUs: {found.allowed} of {found.machine}"
+    if found.limit is None:
+        yield Finding("cpus", "ok", about)
+    else:
+        cause = f"a cgroup grants the time of {found.limit:g} CPUs, and programs start threads for {found.allowed}"
+        yield Finding("cpus", "note", about, cause, f"--cpus-per-task {max(1, int(found.limit))}")
+
+
+def memory() -> Iterator[Finding]:
+    found = machine.memory()
+    if found is None:
+        yield Finding("memory", "ok", "memory: this system does not tell")
+        return
+    about = f"memory: {found.free / 1e9:.1f} GB free of {found.total / 1e9:.1f} GB"
+    if found.free > GOOD_MEMORY_MB * 1e6:
+        yield Finding("memory", "ok", about)
+    else:
+        yield Finding("memory", "note", about, "training may be killed for lack of memory", "end other programs")
+
+
+def shared_memory(place: Path = Path("/dev/shm")) -> Iterator[Finding]:
+    if not place.is_dir():
+        yield Finding("shm", "ok", f"{place}: none on this system")
+        return
+    free = machine.room(place).free
+    about = f"{place}: {free / 1e9:.1f} GB free"
+    if free > GOOD_SHM_MB * 1e6:
+        yield Finding("shm", "ok", about)
+    else:
+        cause = "loader processes hand over their batches there, and die when it is full"
+        yield Finding("shm", "note", about, cause, "in a container: docker run --shm-size=2g")
+
+
+def gpus() -> Iterator[Finding]:
+    found = machine.gpus()
+    files = machine.gpu_files()
+    if found or not files:
+        yield Finding("gpus", "ok", f"GPUs: {', '.join(found) or 'none, training uses the CPU'}")
+    else:
+        cause = "the device files are there, but the driver does not answer"
+        yield Finding("gpus", "problem", f"GPUs: {', '.join(files)}", cause, "nvidia-smi")
+
+
+def bf16() -> Iterator[Finding]:
+    from rampup.engines.cpu import bf16_is_fast
+
+    if bf16_is_fast():
+        yield Finding("bf16", "ok", "bf16 on the CPU: fast")
+    else:
+        cause = "this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than with fp32"
+        yield Finding("bf16", "note", "bf16 on the CPU: emulated", cause, "precision=fp32 on the CPU")
+
+
+def frameworks() -> Iterator[Finding]:
+    from importlib import metadata  # slow to import, and preflight does not need it
+
+    for name, extra in FRAMEWORKS.items():
+        try:
+            yield Finding(f"framework-{name}", "ok", f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            if extra:
+                cause = f"recipes that need {name} are refused"
+                yield Finding(f"framework-{name}", "note", f"{name}: not installed", cause, install(extra))
+
+
+def install(extra: str) -> str:
+    return f"pip install 'rampup[{extra}]'"
+
+
+def data_sets() -> Iterator[Finding]:
+    for name in SETS:
+        yield from data_set(name, absent="note")
+
+
+def data_set(name: str, absent: Level) -> Iterator[Finding]:
+    """A damaged set is a problem for everyone, an absent one only for who needs it."""
+    topic, about = f"data-{name}", f"data set {name}"
+    try:
+        place = fetch.folder(name)
+    except Refused as error:
+        yield Finding(topic, absent, f"{about}: not here", error.message, error.hint)
+        return
+    try:
+        fetch.check(name)
+        yield Finding(topic, "ok", f"{about}: {place}")
+    except Refused as error:
+        yield Finding(topic, "problem", f"{about}: damaged", error.message, error.hint)
+
+
+# the place of the runs ------------------------------------------------------------------------------------------
+
+
+def runs_root_writable(root: Path) -> Iterator[Finding]:
+    about = f"runs live in {root}"
+    place = machine.existing_parent(root)
+    if not place.is_dir():
+        why = f"{place} is not a directory"
+    elif not os.access(place, os.W_OK | os.X_OK):
+        why = f"{place} is not writable"
+    else:
+        yield Finding("runs-root", "ok", about)
+        return
+    yield Finding("runs-root", "problem", about, f"can't make a run directory in {root}: {why}", ANOTHER_ROOT)
+
+
+def runs_root_room(root: Path) -> Iterator[Finding]:
+    free, inodes = machine.room(root)
+    about = f"room for runs: {free / 1e9:.1f} GB" + ("" if inodes is None else f", {inodes:,} files")
+    remedy = f"make room (df -h, df -i), or {ANOTHER_ROOT}"
+    if free < MIN_FREE_MB * 1e6:
+        cause = f"only {free / 1e6:.0f} MB are free for runs in {root}, at least {MIN_FREE_MB} are needed"
+        yield Finding("runs-room", "problem", about, cause, remedy)
+    elif inodes is not None and inodes < MIN_INODES:
+        cause = f"only {inodes} files can be made in {root}, at least {MIN_INODES} are needed"
+        yield Finding("runs-room", "problem", about, cause, remedy)
+    elif free < GOOD_FREE_MB * 1e6:
+        yield Finding("runs-room", "note", about, "checkpoints of a large model may not fit", remedy)
+    else:
+        yield Finding("runs-room", "ok", about)

@@ -1,0 +1,123 @@
+"""The part of the catalogue that looks at what a run asks for: software, data, size, device, precision, program.
+
+Only `preflight` reads it. On a cluster with a queue the job runs on another machine, so what this one has (GPUs, CPU
+type) decides on `local` alone.
+"""
+
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from rampup.diagnose import machine
+from rampup.diagnose.catalogue import Finding, data_set, install
+from rampup.errors import nearest
+from rampup.snapshot import script_index
+from rampup.spec import RunSpec
+
+
+def software(spec: RunSpec) -> Iterator[Finding]:
+    recipe = spec.recipe
+    for module in recipe.requires if recipe else ():
+        if recipe and find_spec(module.partition(".")[0]) is None:
+            cause = f"recipe {recipe.name} needs {module}, which is not installed"
+            remedy = install(recipe.extra) if recipe.extra else f"pip install {module}"
+            yield _problem("software", cause, remedy)
+
+
+def data(spec: RunSpec) -> Iterator[Finding]:
+    for name in spec.recipe.data if spec.recipe else ():
+        yield from data_set(name, absent="problem")
+
+
+def size(spec: RunSpec) -> Iterator[Finding]:
+    """How many machines and ranks."""
+    asked, cluster = spec.resources, spec.cluster
+    for key, value, most in (
+        ("nodes", asked.nodes, cluster.max_nodes),
+        ("tasks_per_node", asked.tasks_per_node, cluster.max_tasks_per_node),
+    ):
+        if value < 1 or (most is not None and value > most):
+            allowed = f"1 to {most}" if most is not None else "1 or more"
+            option = key.replace("_", "-")
+            yield _problem("size", f"{key} is {value}, cluster {cluster.name} allows {allowed}", f"--{option} 1")
+
+
+def device(spec: RunSpec) -> Iterator[Finding]:
+    asked = spec.resources.gpus_per_node
+    if asked < 0:
+        yield _problem("gpus", f"gpus_per_node is {asked}", "--gpus-per-node 0")
+    if spec.kind == "engine" and spec.train.get("device") == "cpu" and asked > 0:
+        cause = f"gpus_per_node={asked} reserves a GPU, and device=cpu leaves it unused"
+        yield _problem("idle-gpu", cause, "ask for no GPU with --gpus-per-node 0, or set device=auto")
+    if asked > 0 and _is_here(spec) and asked > (seen := len(machine.gpus())):
+        yield _problem("gpus", f"gpus_per_node is {asked}, this machine has {seen}", f"--gpus-per-node {seen}")
+
+
+def precision(spec: RunSpec) -> Iterator[Finding]:
+    wanted = spec.train.get("precision") if spec.kind == "engine" else None
+    if wanted not in ("fp16", "bf16") or not _computes_on_cpu(spec):
+        return
+    if wanted == "fp16":
+        yield _problem("fp16", "precision=fp16 does not train on a CPU", "precision=fp32")
+    elif _is_here(spec) and not _bf16_is_fast():
+        cause = (
+            "precision=bf16: this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than with fp32"
+        )
+        yield _problem("bf16", cause, "precision=fp32")
+
+
+def program(spec: RunSpec) -> Iterator[Finding]:
+    """The user's own command: what it starts must be there."""
+    if not spec.command:
+        return
+    cwd, first = Path(spec.cwd), spec.command[0]
+    found = shutil.which(str(cwd / first) if "/" in first else first)
+    if found is None and (cwd / first).is_file():
+        yield _problem("program", f"{first} is a file but no program that can be started", _how_to_start(first))
+    elif found is None:
+        yield _problem("program", f"no program {first!r}: neither on PATH nor in {cwd}", "check the name after --")
+    index = script_index(spec.command)
+    if index is not None and not (cwd / spec.command[index]).exists():
+        yield _problem(
+            "script", f"script {spec.command[index]!r} does not exist in {cwd}", _similar(cwd, spec.command[index])
+        )
+
+
+def _how_to_start(first: str) -> str:
+    if first.endswith(".py"):
+        return f"python {first}"
+    return f"bash {first}" if first.endswith(".sh") else f"./{first.removeprefix('./')}, after chmod +x {first}"
+
+
+def _similar(cwd: Path, script: str) -> str:
+    """The scripts that are where it was looked for."""
+    place = (cwd / script).parent
+    if not place.is_dir():
+        return f"there is no directory {place}"
+    there = [path.name for path in place.iterdir() if path.suffix in (".py", ".sh")]
+    return nearest(Path(script).name, there[:20]) if there else f"there is no script in {place}"
+
+
+def _computes_on_cpu(spec: RunSpec) -> bool:
+    wish = spec.train.get("device")
+    if wish != "auto":
+        return wish == "cpu"
+    if not _is_here(spec):
+        return spec.resources.gpus_per_node == 0
+    hidden = spec.resources.devices == []
+    return hidden or not (machine.gpus() or machine.has_apple_gpu())
+
+
+def _is_here(spec: RunSpec) -> bool:
+    return spec.cluster.scheduler == "local"
+
+
+def _bf16_is_fast() -> bool:
+    from rampup.engines.cpu import bf16_is_fast
+
+    return bf16_is_fast()
+
+
+def _problem(topic: str, cause: str, remedy: str) -> Finding:
+    return Finding(topic, "problem", topic, cause, remedy)

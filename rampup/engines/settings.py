@@ -1,0 +1,41 @@
+"""The settings that every recipe of an engine has. A recipe.toml changes their defaults and adds its own.
+
+Read by the command line, which must stay light, and so this imports nothing but the record of a setting.
+"""
+
+from rampup.spec import Setting
+
+TORCH: dict[str, Setting] = {
+    "epochs": Setting("int", 10, "passes over the training data", low=1),
+    "batch_size": Setting("int", 100, "samples per optimizer step over all ranks, whatever their number", low=1),
+    "lr": Setting("float", 1e-3, "learning rate", low=0.0),
+    "optimizer": Setting("str", "adam", "rule of the update", choices=("adam", "adamw", "sgd")),
+    "momentum": Setting("float", 0.9, "momentum of sgd", low=0.0),
+    "weight_decay": Setting("float", 0.0, "weight decay", low=0.0),
+    "schedule": Setting(
+        "str", "constant", "how the rate falls after the warmup", choices=("constant", "cosine", "linear", "step")
+    ),
+    "warmup_steps": Setting("int", 0, "steps in which the rate rises to lr", low=0),
+    "decay_epochs": Setting("int", 30, "schedule=step: epochs between two drops of the rate", low=1),
+    "decay_factor": Setting("float", 0.1, "schedule=step: what a drop multiplies the rate by", low=0.0),
+    "accumulate": Setting(
+        "int", 1, "cut each batch into so many pieces to save memory; the step stays the same", low=1
+    ),
+    "clip": Setting("float", None, "largest norm of the gradient", low=0.0, optional=True),
+    "seed": Setting("int", 1, "seed of the weights, the order of the data and dropout", low=0),
+    "device": Setting("str", "auto", "where to compute", choices=("auto", "cpu", "cuda", "mps")),
+    "precision": Setting("str", "fp32", "of the forward pass; weights stay fp32", choices=("fp32", "bf16", "fp16")),
+    "compile": Setting("bool", False, "compile the model with torch.compile"),
+    "channels_last": Setting("bool", False, "memory layout that suits convolutions on images"),
+    "gradients": Setting(
+        "str", "auto", "how ranks add up gradients; auto: ddp on nccl, flat elsewhere", choices=("auto", "flat", "ddp")
+    ),
+    "eval_batch_size": Setting("int", 1000, "samples per validation batch on each rank", low=1),
+    "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
+    "monitor_mode": Setting("str", "max", "whether a higher or a lower value is better", choices=("max", "min")),
+    "target": Setting("float", None, "stop when the monitored metric reaches this", optional=True),
+    "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
+    "checkpoint": Setting("bool", True, "save the best and the last epoch"),
+}
+
+ENGINES: dict[str, dict[str, Setting]] = {"torch": TORCH}

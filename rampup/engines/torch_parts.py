@@ -1,0 +1,95 @@
+"""The parts that the torch engine's loop turns: model, schedule, running loss; built from the settings of a run.
+
+Called once by engines/torch.py, before the first step. What can be wrong with a task or its settings is said here,
+before any time is spent on training.
+"""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rampup.engines.schedule import Schedule
+from rampup.engines.torch_task import Data, Task
+from rampup.engines.torch_world import World
+from rampup.errors import RampupError, nearest
+from rampup.runtime.settings import Settings
+
+RANK_STRIDE = 1_000_003
+"""Between the seeds of two ranks, so that runs with seeds 1, 2, 3 ... do not share one."""
+
+
+def seed_everything(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def build_data(task: Task) -> tuple[Data, Data | None]:
+    train, validation = task.data()
+    if len(train) == 0:
+        raise RampupError(f"data() of {type(task).__name__} gave no training samples", "check the recipe's data")
+    return train, validation
+
+
+def build_model(task: Task, world: World) -> nn.Module:
+    """The same weights on every rank; randomness after this differs between them, for dropout."""
+    settings = task.settings
+    seed_everything(settings.seed)
+    model = task.model().to(world.device)
+    if settings.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    world.copy_from_first([*model.parameters(), *model.buffers()])
+    if settings.compile:
+        model.compile()  # in place: the names of its parameters stay
+    seed_everything(settings.seed + RANK_STRIDE * (world.rank + 1))
+    return model.train()
+
+
+def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
+    return Schedule(
+        kind=settings.schedule,
+        steps=settings.epochs * steps_per_epoch,
+        warmup_steps=settings.warmup_steps,
+        decay_steps=settings.decay_epochs * steps_per_epoch,
+        decay_factor=settings.decay_factor,
+    )
+
+
+def check_monitor(monitor: str, metrics: Sequence[str]) -> None:
+    known = ["train_loss", *metrics]
+    if monitor not in known:
+        raise RampupError(f"monitor={monitor} is not a metric of this recipe", nearest(monitor, known))
+
+
+class RunningLoss:
+    """The mean loss since the epoch began and since the last row.
+
+    Summed on the device in float64: a step only adds, and only who reads it waits for a GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        kind = torch.float32 if device.type == "mps" else torch.float64
+        self._sum = torch.zeros((), dtype=kind, device=device)
+        self.restart()
+
+    def restart(self) -> None:
+        self._sum.zero_()
+        self._samples = 0
+        self._row_sum, self._row_samples = 0.0, 0
+
+    def add(self, loss: Tensor, samples: int) -> None:
+        self._sum.add_(loss, alpha=samples)
+        self._samples += samples
+
+    def of_epoch(self) -> float:
+        return float(self._sum) / max(1, self._samples)
+
+    def since_row(self) -> float:
+        """The mean since this was last asked."""
+        total = float(self._sum)
+        mean = (total - self._row_sum) / (self._samples - self._row_samples)
+        self._row_sum, self._row_samples = total, self._samples
+        return mean

@@ -1,0 +1,57 @@
+"""The errors a user can meet. Raised anywhere, caught once: by the command line, which prints message and hint.
+
+RampupError                 exit 1   something failed
+├── UsageError              exit 2   the command line does not make sense
+├── Refused                 exit 3   configuration or preflight: nothing was started
+├── SchedulerError          exit 4   the scheduler refused or can't be reached
+├── RunFailed               exit 100 the run ended badly
+├── NotFinished             exit 101 the run goes on
+└── RunNotFound             exit 102 no such run
+"""
+
+from collections.abc import Iterable
+
+
+class RampupError(Exception):
+    """What failed, with the value received; `hint` is one command or edit that helps."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(RampupError):
+    exit_code = 2
+
+
+class Refused(RampupError):
+    exit_code = 3
+
+
+class SchedulerError(RampupError):
+    exit_code = 4
+
+
+class RunFailed(RampupError):
+    exit_code = 100
+
+
+class NotFinished(RampupError):
+    exit_code = 101
+
+
+class RunNotFound(RampupError):
+    exit_code = 102
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint for an unknown name: the closest known one, and the list."""
+    import difflib  # only a mistake pays for it
+
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    listed = ", ".join(names) if names else "none"
+    return f"did you mean {close[0]}? known: {listed}" if close else f"known: {listed}"

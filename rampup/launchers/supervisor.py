@@ -1,0 +1,174 @@
+"""The process that the `spawn` launcher starts: it runs the ranks of an attempt on this machine.
+
+It claims the attempt, starts one guardian (rank.py) per rank, ends the others when one fails, keeps the time limit,
+and writes how it all ended into attempt.json. It never imports a framework and never reads the user's settings.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rampup import processes, rank
+from rampup.launchers.outcome import Outcome, failure_of
+from rampup.rundir import AttemptDir, RunDir, write_json
+from rampup.runtime.sampler import Sampler
+
+WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+PORT_RETRIES = 3
+KILL_AFTER_S = rank.GRACE_S + 3
+"""A guardian that does not end by itself after SIGTERM is killed, and what it leaves is swept up."""
+
+
+class Ranks:
+    """The guardians of one attempt."""
+
+    def __init__(self, run: RunDir, attempt: AttemptDir, size: int, started: float) -> None:
+        self.run, self.attempt, self.size, self.started = run, attempt, size, started
+        self.guardians: dict[int, subprocess.Popen[bytes]] = {}
+        self.codes: dict[int, int] = {}
+        self.stop_at: float | None = None
+
+    def start(self, port_retry: int) -> None:
+        self.codes.clear()
+        self.stop_at = None
+        for number in range(self.size):
+            self.guardians[number] = subprocess.Popen(self._argv(number, port_retry), stdin=subprocess.DEVNULL)
+
+    def _argv(self, number: int, port_retry: int) -> list[str]:
+        facts = {
+            "attempt": self.attempt.number,
+            "rank": number,
+            "local-rank": number,
+            "world-size": self.size,
+            "local-world-size": self.size,
+            "node-rank": 0,
+            "port-retry": port_retry,
+            "node": processes.host(),
+            "master-addr": "127.0.0.1",
+            "started": self.started,
+        }
+        options = [f"--{name}={value}" for name, value in facts.items()]
+        return [sys.executable, "-I", "-S", str(self.run.rank_program), str(self.run.path), *options, "--guard"]
+
+    def pids(self) -> list[int]:
+        return [guardian.pid for number, guardian in self.guardians.items() if number not in self.codes]
+
+    def reap(self) -> list[int]:
+        """Ranks that ended since the last call."""
+        ended = []
+        for number, guardian in self.guardians.items():
+            code = guardian.poll() if number not in self.codes else None
+            if code is not None:
+                self.codes[number] = 128 - code if code < 0 else code
+                ended.append(number)
+        return ended
+
+    def stop(self) -> None:
+        if self.stop_at is None:
+            self.stop_at = time.monotonic()
+            self._signal(signal.SIGTERM)
+
+    def kill_if_late(self) -> None:
+        if self.stop_at is not None and time.monotonic() > self.stop_at + KILL_AFTER_S:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    @property
+    def done(self) -> bool:
+        return len(self.codes) == self.size
+
+
+def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
+    """Until all ranks ended. None means: all ended well."""
+    outcome: Outcome | None = None
+    while not ranks.done:
+        got = signal.sigtimedwait(WATCHED, 0.5)
+        for number in ranks.reap():
+            if ranks.codes[number] and outcome is None:
+                outcome = Outcome("failed", number, ranks.codes[number])
+        if got and got.si_signo != signal.SIGCHLD and outcome is None:
+            outcome = Outcome("cancelled", cause=f"stopped by {signal.Signals(got.si_signo).name}")
+        if outcome is None and deadline is not None and time.time() > deadline:
+            outcome = Outcome("timeout", cause="the time limit was reached")
+        if outcome is None and not ranks.run.run_file.exists():
+            outcome = Outcome("failed", cause=f"the run directory {ranks.run.path} vanished while the run was going on")
+        if outcome is not None:
+            ranks.stop()
+        ranks.kill_if_late()
+    return outcome
+
+
+def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
+    for retry in range(PORT_RETRIES):
+        ranks.start(retry)
+        outcome = watch(ranks, deadline)
+        rank.kill_all_children()
+        if outcome is None:
+            return Outcome("completed", exit_code=0)
+        if ranks.codes.get(0) != rank.PORT_TAKEN:
+            return failure_of(outcome, ranks.attempt)
+    return Outcome("failed", 0, rank.PORT_TAKEN, f"no free port for the ranks to meet, after {PORT_RETRIES} tries")
+
+
+def supervise(run: RunDir, foreground_of: int | None) -> int:
+    """The whole attempt; returns the exit code of this process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    rank.prctl(rank.PR_SET_CHILD_SUBREAPER, 1)
+    if foreground_of is not None:
+        rank.prctl(rank.PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != foreground_of:
+            return Outcome("cancelled").code
+    attempt = run.claim_attempt()
+    config, started = run.config, time.time()
+    size = config["resources"]["tasks_per_node"]
+    facts: dict[str, Any] = {
+        "launcher": "spawn",
+        "started": started,
+        "world_size": size,
+        **processes.name_of(os.getpid()),
+    }
+    write_json(attempt.facts_file, facts)
+    words = speak_into(attempt.job_log, keep_terminal=foreground_of is not None)
+    ranks = Ranks(run, attempt, size, started)
+    sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)
+    sampler.start()
+    limit_s = config.get("time_s")
+    outcome = run_ranks(ranks, started + limit_s if limit_s else None)
+    sampler.stop()
+    try:
+        write_json(attempt.facts_file, {**facts, **outcome.facts(started)})
+    except OSError as error:
+        print(f"rampup: {outcome.cause or outcome.name}; can't record it: {error.strerror}", file=words, flush=True)
+    return outcome.code
+
+
+def speak_into(log: Path, keep_terminal: bool) -> Any:
+    """Our own output goes to job.log; returns where last words go when nothing can be written there any more."""
+    terminal = os.fdopen(os.dup(2), "w") if keep_terminal else sys.stderr
+    job_log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(job_log, 1)
+    os.dup2(job_log, 2)
+    os.close(job_log)
+    return terminal
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--foreground-of", type=int, help="pid of the command line that must not outlive us")
+    options = parser.parse_args()
+    sys.exit(supervise(RunDir(options.run_dir), options.foreground_of))
+
+
+if __name__ == "__main__":
+    main()

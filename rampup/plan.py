@@ -1,0 +1,51 @@
+"""Pure: a RunSpec becomes what is written and started. No I/O, so a plan can be shown before anything runs."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from rampup.launchers import spawn
+from rampup.spec import Plan, RunSpec
+from rampup.times import seconds_of
+
+
+def program_of(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
+    """The argv that every rank becomes."""
+    if spec.kind == "engine":
+        return (sys.executable, "-P", "-m", "rampup.worker", str(run_dir))
+    if spec.kind == "script":
+        assert spec.recipe is not None
+        return (sys.executable, str(Path(spec.recipe.folder) / spec.recipe.entry))
+    return spec.command
+
+
+def job_config(spec: RunSpec, argv: tuple[str, ...], builtin: bool) -> dict[str, Any]:
+    """config.json: all that the job side knows. `command` is what the user typed, `argv` what the ranks become."""
+    recipe = spec.recipe
+    limit = spec.resources.time
+    return {
+        "name": spec.name,
+        "kind": spec.kind,
+        "recipe": recipe.name if recipe else None,
+        "engine": recipe.engine if recipe else None,
+        "entry": recipe.entry if recipe else None,
+        "folder": recipe.folder if recipe else None,
+        "builtin": builtin,
+        "command": list(spec.command),
+        "argv": list(argv),
+        "cwd": spec.cwd,
+        "time_s": seconds_of(limit) if limit else None,
+        "train": spec.train,
+        "resources": to_builtins(spec.resources),
+        "cluster": to_builtins(spec.cluster),
+        "origins": spec.origins,
+    }
+
+
+def plan(spec: RunSpec, run_dir: Path) -> Plan:
+    env: dict[str, str] = {}
+    if spec.resources.devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, spec.resources.devices))
+    return Plan(argv=spawn.argv(run_dir), env=env, cwd=spec.cwd)

@@ -1,0 +1,358 @@
+"""The run directory: the contract between the side that controls and the side that trains.
+
+The only file that knows file names. Every file has one writer; whole files are replaced atomically, logs of
+records only grow. The state of a run is computed here from what is on disk and from whether its launcher lives;
+it is never stored. Readers skip a torn last line and name what is missing.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rampup import processes
+from rampup.errors import Refused, RunNotFound
+
+Record = dict[str, Any]
+
+TAIL_BYTES = 2_048
+ENDED = ("completed", "failed", "cancelled", "timeout")
+SILENT_AFTER_S = 120.0
+"""A run of another machine that wrote nothing for so long is taken for dead (its sampler writes every 10 s)."""
+
+SUBMITTED_WITHIN_S = 10.0
+"""From making the run directory to recording the submission."""
+
+
+class State(Struct, frozen=True):
+    """What a reader says of a run: pending, running, completed, failed, cancelled, timeout."""
+
+    name: str
+    exit_code: int | None = None
+    cause: str = ""
+    failed_rank: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.name in ENDED
+
+
+class RunDir:
+    """One run on disk. Making the object touches nothing."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    # names -------------------------------------------------------------------------------------------------
+
+    @property
+    def run_file(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def env_file(self) -> Path:
+        return self.path / "env.json"
+
+    @property
+    def control_file(self) -> Path:
+        return self.path / "control.jsonl"
+
+    @property
+    def user_file(self) -> Path:
+        return self.path / "rampup.toml"
+
+    @property
+    def rank_program(self) -> Path:
+        return self.path / "rank.py"
+
+    @property
+    def code(self) -> Path:
+        return self.path / "code"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def attempt(self, number: int) -> "AttemptDir":
+        return AttemptDir(self.path / "attempts" / str(number))
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step}"
+
+    # identity ----------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.path.name.rpartition("-")[2]
+
+    @property
+    def run(self) -> Record:
+        return read_json(self.run_file)
+
+    @property
+    def config(self) -> Record:
+        return read_json(self.config_file)
+
+    # attempts ----------------------------------------------------------------------------------------------
+
+    def attempt_numbers(self) -> list[int]:
+        try:
+            names = os.listdir(self.path / "attempts")
+        except OSError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def attempts(self) -> list["AttemptDir"]:
+        return [self.attempt(number) for number in self.attempt_numbers()]
+
+    def last_attempt(self) -> "AttemptDir | None":
+        numbers = self.attempt_numbers()
+        return self.attempt(numbers[-1]) if numbers else None
+
+    def claim_attempt(self) -> "AttemptDir":
+        """The next attempt, taken by mkdir: two launchers can't get the same one."""
+        (self.path / "attempts").mkdir(exist_ok=True)
+        number = max(self.attempt_numbers(), default=0) + 1
+        while True:
+            attempt = self.attempt(number)
+            try:
+                attempt.path.mkdir()
+                return attempt
+            except FileExistsError:
+                number += 1
+
+    # the control side's own record --------------------------------------------------------------------------
+
+    def record(self, what: str, **facts: Any) -> None:
+        append_json(self.control_file, {"t": time.time(), "what": what, **facts})
+
+    def recorded(self, what: str) -> Record | None:
+        """The last record of that kind."""
+        found = [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+        return found[-1] if found else None
+
+    # the computed state -------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        attempt = self.last_attempt()
+        return self.state_of(attempt, attempt.facts if attempt else {})
+
+    def state_of(self, attempt: "AttemptDir | None", facts: Record) -> State:
+        """The state by what the last attempt says of itself, for a reader that has read it already."""
+        if attempt is None or not facts:
+            return self._state_before_start()
+        if "outcome" in facts:
+            return State(facts["outcome"], facts.get("exit_code"), facts.get("cause", ""), facts.get("failed_rank"))
+        if processes.lives(facts) or (facts.get("host") != processes.host() and attempt.silent_s() < SILENT_AFTER_S):
+            return State("running")
+        return State(
+            "failed", None, "its launcher is gone without a word: killed, out of memory, or the machine went down"
+        )
+
+    def _state_before_start(self) -> State:
+        submitted = self.recorded("submitted")
+        if submitted is None:
+            if time.time() - self.run.get("created", 0) < SUBMITTED_WITHIN_S:
+                return State("pending")
+            return State("failed", None, "it was never started: no submission is recorded in control.jsonl")
+        elsewhere = submitted.get("host") != processes.host() and time.time() - submitted["t"] < SILENT_AFTER_S
+        if processes.lives(submitted) or elsewhere:
+            return State("pending")
+        return State("failed", None, "its launcher ended before it could say what it does")
+
+    # what happened -------------------------------------------------------------------------------------------
+
+    def history(self) -> list[Record]:
+        """The metric rows of all attempts as one story: each is cut where the next one resumed."""
+        rows: list[Record] = []
+        for attempt in self.attempts():
+            resumed = attempt.resumed_at()
+            if resumed is not None:
+                rows = [row for row in rows if row.get("step", 0) <= resumed]
+            rows.extend(attempt.metrics())
+        return rows
+
+
+class AttemptDir:
+    """One attempt at a run: `attempts/<n>`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def number(self) -> int:
+        return int(self.path.name)
+
+    @property
+    def facts_file(self) -> Path:
+        """Who runs this attempt, and how it ended; written by the launcher."""
+        return self.path / "attempt.json"
+
+    @property
+    def job_log(self) -> Path:
+        return self.path / "job.log"
+
+    @property
+    def events_file(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def progress_file(self) -> Path:
+        """Where rank 0 is just now, for the bar: one line, overwritten in place."""
+        return self.path / "progress.json"
+
+    def rank_log(self, rank: int) -> Path:
+        return self.path / f"rank-{rank}.log"
+
+    def error_file(self, rank: int) -> Path:
+        return self.path / f"error-{rank}.json"
+
+    def system_file(self, node: str) -> Path:
+        return self.path / f"system-{node}.jsonl"
+
+    @property
+    def facts(self) -> Record:
+        return read_json(self.facts_file)
+
+    def metrics(self) -> list[Record]:
+        return list(read_jsonl(self.metrics_file))
+
+    def last_metrics(self) -> Record:
+        """The last values, from the end of the file: quick for any number of rows."""
+        last: Record = {}
+        for row in read_jsonl(self.metrics_file, tail_bytes=TAIL_BYTES):
+            last.update(row)
+        return last
+
+    def events(self) -> list[Record]:
+        return list(read_jsonl(self.events_file))
+
+    def event(self, what: str) -> Record | None:
+        found = [row for row in self.events() if row.get("what") == what]
+        return found[-1] if found else None
+
+    def resumed_at(self) -> int | None:
+        resumed = self.event("resumed") if self.number > 1 else None
+        return int(resumed["step"]) if resumed else None
+
+    def errors(self) -> list[Record]:
+        """What the ranks left when they failed, the earliest first."""
+        found = [read_json(path) for path in self.path.glob("error-*.json")]
+        return sorted((error for error in found if error), key=lambda error: error.get("t", 0.0))
+
+    def silent_s(self) -> float:
+        """Seconds since anything was written here."""
+        newest = max((entry.stat().st_mtime for entry in os.scandir(self.path)), default=0.0)
+        return time.time() - newest
+
+
+# making one ---------------------------------------------------------------------------------------------------
+
+
+def directory_of(root: Path, name: str, run_id: str, created: float) -> Path:
+    return root / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(created))}-{name}-{run_id}"
+
+
+def create(final: Path, run: Record, fill: Callable[[RunDir], None]) -> RunDir:
+    """Make a run directory in one step: `fill` writes into a hidden one, a rename shows it.
+
+    A crash or an error in between leaves no half-made run that `list` would show.
+    """
+    import shutil  # slow to import, and only `run` makes runs
+
+    hidden = final.with_name(f".{final.name}.making")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        hidden.mkdir()
+    except OSError as error:
+        hint = "set RAMPUP_RUNS to a directory that you can write"
+        raise Refused(f"can't make a run directory in {final.parent}: {error.strerror}", hint) from None
+    try:
+        made = RunDir(hidden)
+        write_json(made.run_file, run)
+        fill(made)
+        hidden.rename(final)
+    except OSError as error:
+        shutil.rmtree(hidden, ignore_errors=True)
+        hint = f"check the free space: df -h {final.parent}"
+        raise Refused(f"can't write the run directory {final}: {error.strerror}", hint) from None
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+    return RunDir(final)
+
+
+# reading and writing --------------------------------------------------------------------------------------------
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace the file as a whole: a reader sees the old one or the new one, also after a crash."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(beside, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def read_json(path: Path) -> Record:
+    """The object in a file; empty where there is none, or none that can be read."""
+    try:
+        with open(path, "rb") as file:
+            value = decode(file.read())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def decode(data: bytes) -> Any:
+    """Quick first; the slow way also takes what a shell may pass in but JSON does not have: bytes that are no text."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data)
+
+
+def append_json(path: Path, value: Record) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(value) + "\n")
+
+
+def read_jsonl(path: Path, tail_bytes: int | None = None) -> Iterator[Record]:
+    """The records of a growing file, or of its end, without torn lines."""
+    try:
+        with open(path, "rb") as file:
+            if tail_bytes is not None:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - tail_bytes))
+            data = file.read()
+    except OSError:
+        return
+    for line in data.splitlines():
+        try:
+            value = decode(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def open_run(path: Path) -> RunDir:
+    """The run at a path that a user gave."""
+    run = RunDir(path)
+    if not run.run_file.is_file():
+        raise RunNotFound(f"no run in {path}: it has no run.json", "rampup list shows the runs")
+    return run

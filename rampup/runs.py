@@ -1,0 +1,90 @@
+"""Where runs live, and which one is meant by what a user typed. Reads directory names only, so it is quick with
+thousands of runs. The roots a user has used are remembered, so that `list` works from any directory."""
+
+import os
+import random
+from pathlib import Path
+
+from rampup.errors import RunNotFound, UsageError
+from rampup.rundir import RunDir, open_run
+from rampup.spec import Cluster
+
+LETTERS = "abcdefghjkmnpqrstuvwxyz"
+ID_LENGTH = 6
+
+
+def new_id() -> str:
+    """Six characters, the first a letter: never mistaken for a job number."""
+    chance = random.SystemRandom()
+    return chance.choice(LETTERS) + "".join(chance.choices(LETTERS + "23456789", k=ID_LENGTH - 1))
+
+
+def default_root(cluster: Cluster | None = None) -> Path:
+    asked = os.environ.get("RAMPUP_RUNS") or (cluster.runs_root if cluster else None) or "runs"
+    return Path(asked).expanduser().absolute()
+
+
+def roots_file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "rampup" / "roots"
+
+
+def remembered_roots() -> list[Path]:
+    try:
+        lines = roots_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    return [Path(line) for line in lines if line]
+
+
+def remember_root(root: Path) -> None:
+    if root not in remembered_roots():
+        roots_file().parent.mkdir(parents=True, exist_ok=True)
+        with open(roots_file(), "a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(f"{root}\n")
+
+
+def known_roots() -> list[Path]:
+    """The default root first, then the remembered ones that still exist."""
+    found = [default_root(), *remembered_roots()]
+    return [root for root in dict.fromkeys(found) if root.is_dir()]
+
+
+def all_runs() -> list[RunDir]:
+    """Every run that can be found, the newest first."""
+    found: list[tuple[str, Path]] = []
+    for root in known_roots():
+        names = (entry.name for entry in os.scandir(root) if not entry.name.startswith("."))
+        found.extend((name, root) for name in names if is_run_name(name))
+    return [RunDir(root / name) for name, root in sorted(found, reverse=True)]
+
+
+def is_run_name(name: str) -> bool:
+    """<date>-<time>-<name>-<id>"""
+    return name.count("-") >= 3 and name[:8].isdigit() and len(name.rpartition("-")[2]) == ID_LENGTH
+
+
+def find(wanted: str | None) -> RunDir:
+    """The run with that id, unique prefix of an id, directory name or path; the latest one for None."""
+    if wanted is None:
+        return latest()
+    if "/" in wanted or wanted in (".", ".."):
+        return open_run(Path(wanted).absolute())
+    runs = all_runs()
+    found = [run for run in runs if run.id.startswith(wanted) or run.path.name == wanted]
+    exact = [run for run in found if run.id == wanted or run.path.name == wanted]
+    if len(found) == 1 or len(exact) == 1:
+        return (exact or found)[0]
+    if found:
+        ids = ", ".join(run.id for run in found[:8])
+        raise UsageError(f"{wanted!r} fits {len(found)} runs: {ids}", "give more letters of the id")
+    if Path(wanted).is_dir():
+        return open_run(Path(wanted).absolute())
+    raise RunNotFound(f"no run {wanted!r}", "rampup list shows the runs")
+
+
+def latest() -> RunDir:
+    runs = all_runs()
+    if not runs:
+        raise RunNotFound("there are no runs yet", "rampup run digits")
+    return runs[0]

@@ -1,0 +1,50 @@
+"""How a rank tells that it failed: error-<rank>.json for the launcher and `show`, its log for people, an exit code.
+
+Used by the worker and by `rampup.init()`. A user's mistake is one line and a hint; anything else keeps its traceback.
+When not even the failure can be written, the exit code still tells.
+"""
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+
+from rampup.errors import RampupError
+from rampup.rundir import AttemptDir, write_json
+from rampup.runtime.storage import StorageError
+
+
+def report(error: BaseException, attempt: AttemptDir, rank: int) -> int:
+    """Write it down, say it, and return the exit code for the process."""
+    record(error, attempt, rank)
+    with contextlib.suppress(OSError):  # as in `record`
+        print(_for_people(error), file=sys.stderr, flush=True)
+    if isinstance(error, StorageError):
+        _silence_full_streams()
+        return StorageError.exit_code
+    return 1
+
+
+def record(error: BaseException, attempt: AttemptDir, rank: int) -> None:
+    """Leave error-<rank>.json."""
+    hint = error.hint if isinstance(error, RampupError) else ""
+    found = {"t": time.time(), "rank": rank, "type": type(error).__name__, "message": str(error), "hint": hint}
+    # The disk may be what failed: then the exit code is all that is left, and the launcher knows it.
+    with contextlib.suppress(OSError):
+        write_json(attempt.error_file(rank), found | {"traceback": "".join(traceback.format_exception(error))})
+
+
+def _for_people(error: BaseException) -> str:
+    if not isinstance(error, RampupError) or os.environ.get("RAMPUP_DEBUG"):
+        return "".join(traceback.format_exception(error))
+    return f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else "")
+
+
+def _silence_full_streams() -> None:
+    """A stream that can't be flushed would make Python leave with 120 instead of our code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

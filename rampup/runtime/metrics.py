@@ -1,0 +1,103 @@
+"""The numbers of a run: metrics.jsonl and events.jsonl, one JSON object per line, written by rank 0 alone.
+
+Engines and `rampup.init()` write rows; the other ranks get an object that does nothing, so that a loop has no `if`.
+Metric rows are buffered and flushed about once a second, at epoch ends and at the end; events at once.
+
+A value that is no finite number is written as null, because JSON has no NaN and other readers refuse Python's; the
+log says once for each metric what the value really was.
+"""
+
+import math
+import time
+from typing import Any
+
+import msgspec
+
+from rampup.rundir import AttemptDir
+from rampup.runtime.storage import GrowingFile, say
+
+FLUSH_AFTER_S = 1.0
+
+
+class NoMetrics:
+    """What every rank but the first writes to: nothing."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Any] = {}
+
+    def write(self, step: int, **values: Any) -> None:
+        """One row: where the run is, and what was measured there."""
+
+    def flush(self) -> None:
+        """Bring what is buffered to the file."""
+
+    def close(self) -> None:
+        """Flush; nothing can be written afterwards."""
+
+
+class MetricsWriter(NoMetrics):
+    """Rank 0's rows. `last` holds the last value of every metric."""
+
+    def __init__(self, attempt: AttemptDir) -> None:
+        super().__init__()
+        self._file = GrowingFile(attempt.metrics_file)
+        self._rows: list[bytes] = []
+        self._flush_at = 0.0
+        self._warned: set[str] = set()
+
+    def write(self, step: int, **values: Any) -> None:
+        now = time.time()
+        row = {"step": step, **{name: plain(value) for name, value in values.items()}, "t": now}
+        self.last.update(row)
+        self._warn_of_infinities(row)
+        self._rows.append(_encode(row))
+        if now >= self._flush_at:
+            self.flush()
+
+    def flush(self) -> None:
+        rows, self._rows = self._rows, []
+        self._flush_at = time.time() + FLUSH_AFTER_S
+        if rows:
+            self._file.append(b"".join(rows))
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+    def _warn_of_infinities(self, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            if isinstance(value, float) and not math.isfinite(value) and name not in self._warned:
+                self._warned.add(name)
+                say(f"warning: {name} is {value} at step {row['step']}; it is recorded as null")
+
+
+class NoEvents:
+    """Events of the other ranks."""
+
+    def write(self, what: str, **facts: Any) -> None:
+        """Something happened once: a start, an end."""
+
+    def close(self) -> None:
+        """Nothing can be written afterwards."""
+
+
+class EventsWriter(NoEvents):
+    def __init__(self, attempt: AttemptDir) -> None:
+        self._file = GrowingFile(attempt.events_file)
+
+    def write(self, what: str, **facts: Any) -> None:
+        self._file.append(_encode({"what": what, "t": time.time(), **facts}))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _encode(row: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(row, enc_hook=str) + b"\n"
+
+
+def plain(value: Any) -> Any:
+    """A number of any library as Python's own: user code logs tensors and numpy scalars."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.item() if hasattr(value, "item") else value

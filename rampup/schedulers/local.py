@@ -1,0 +1,64 @@
+"""The `local` scheduler: this machine, at once, no queue. Starts, cancels and asks for the launcher of a run."""
+
+import os
+import select
+import signal
+import subprocess
+import time
+
+from rampup import processes
+from rampup.errors import SchedulerError
+from rampup.rundir import RunDir
+from rampup.spec import Plan
+
+CANCEL_WAIT_S = 15.0
+
+
+def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
+    """Start the launcher. In the foreground it ends with us; detached it outlives us and the terminal."""
+    argv = list(plan.argv)
+    if not detach:
+        argv.append(f"--foreground-of={os.getpid()}")
+    launcher = subprocess.Popen(
+        argv,
+        cwd=plan.cwd,
+        env={**os.environ, **plan.env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE if detach else None,
+        start_new_session=True,  # Ctrl-C at the terminal reaches us alone; we pass it on in good order
+    )
+    run.record("submitted", scheduler="local", **processes.name_of(launcher.pid))
+    if detach:
+        wait_for_start(run, launcher)
+    return launcher
+
+
+def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes]) -> None:
+    """Return when the launcher has claimed its attempt; a launcher that can't is an error now, not later."""
+    assert launcher.stderr is not None
+    while not run.attempt_numbers():
+        readable, _, _ = select.select([launcher.stderr], [], [], 0.02)
+        if readable and launcher.poll() is not None:
+            said = launcher.stderr.read().decode(errors="replace").strip()
+            raise SchedulerError(f"the launcher of {run.id} ended at once: {said[-500:]}", f"see {run.path}")
+
+
+def cancel(run: RunDir) -> None:
+    """Ask the launcher to stop the run in good order, and wait until it has."""
+    attempt = run.last_attempt()
+    launcher = attempt.facts if attempt is not None else run.recorded("submitted")
+    if not launcher:
+        return
+    if launcher.get("host") != processes.host():
+        raise SchedulerError(
+            f"run {run.id} lives on {launcher.get('host')}, not here",
+            f"rampup cancel {run.id} on {launcher.get('host')}",
+        )
+    if processes.lives(launcher):
+        os.kill(launcher["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + CANCEL_WAIT_S
+    while not run.state().ended:
+        if time.monotonic() > deadline:
+            raise SchedulerError(f"run {run.id} did not end within {CANCEL_WAIT_S:.0f} s", f"kill -9 {launcher['pid']}")
+        time.sleep(0.05)

@@ -1,0 +1,123 @@
+"""The records that travel between the parts: what to run, where, with which settings. Frozen, no I/O.
+
+Written by config.py, read by plan.py, the schedulers and the launchers. The job side sees the same facts as
+plain values in config.json.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Value = None | bool | int | float | str | list["Value"]
+"""What a setting may hold: what TOML can say, and None for `not set`."""
+
+SettingType = Literal["int", "float", "str", "bool", "list"]
+
+
+class Setting(Struct, frozen=True):
+    """One key of `[train]`: its type, default and the line of help that `recipe show` prints."""
+
+    type: SettingType
+    default: Value
+    help: str = ""
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    """The smallest value that makes sense, inclusive."""
+    optional: bool = False
+    """May be `none`."""
+    origin: str = "default"
+    """Who set the default: the engine, or a recipe.toml."""
+
+
+class Resources(Struct, frozen=True, kw_only=True):
+    """What a run asks for. The names are Slurm's own."""
+
+    nodes: int = 1
+    tasks_per_node: int = 1
+    gpus_per_node: int = 0
+    cpus_per_task: int | None = None
+    time: str | None = None
+    devices: list[int] | None = None
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.tasks_per_node
+
+
+class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A site: one TOML file. `local` is one of them."""
+
+    name: str
+    about: str = ""
+    scheduler: Literal["local", "slurm"] = "local"
+    launcher: str = "spawn"
+    max_nodes: int | None = None
+    max_tasks_per_node: int | None = None
+    runs_root: str | None = None
+    """Where runs live, when RAMPUP_RUNS is not set; default ./runs."""
+    slurm_conf: str | None = None
+    """Which Slurm, where it is not the machine's own."""
+    shared: list[str] = []
+    """Directories that every node sees, where the file system's type does not tell."""
+    partition: str | None = None
+    debug_partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    gpu_directive: Literal["gpus-per-node", "gres", "gpus"] = "gpus-per-node"
+    gpu_type: str | None = None
+    requeue: bool = True
+    """Whether the site lets a job be requeued."""
+    modules: list[str] = []
+    cpu_bind: str | None = None
+    hint: str | None = None
+    """For srun on nodes with hyper-threads: `nomultithread`."""
+    master_suffix: str = ""
+    """Put behind the first node's name, where the fast network has names of its own."""
+    env: dict[str, str] = {}
+    """Variables for the job."""
+    sbatch: dict[str, str] = {}
+    """Further directives that the site wants."""
+
+
+class RecipeInfo(Struct, frozen=True, kw_only=True):
+    """A recipe's recipe.toml: what it is, what it needs, which settings it has."""
+
+    name: str
+    about: str
+    folder: str
+    engine: Literal["torch", "none"]
+    entry: str
+    """For an engine `module:Class`, otherwise a script; both relative to the folder."""
+    extra: str = ""
+    """The pip extra that brings what it imports."""
+    requires: tuple[str, ...] = ()
+    """Modules that must be importable."""
+    data: tuple[str, ...] = ()
+    """Data sets that `rampup fetch` knows."""
+    settings: dict[str, Setting] = {}
+    resources: dict[str, Value] = {}
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """Everything that config.py resolved, each value with its origin."""
+
+    name: str
+    kind: Literal["engine", "script", "command"]
+    recipe: RecipeInfo | None
+    command: tuple[str, ...]
+    """The user's own argv; empty for a recipe."""
+    train: dict[str, Value]
+    resources: Resources
+    cluster: Cluster
+    origins: dict[str, str]
+    """`train.lr` -> `command line`."""
+    config_file: str | None
+    cwd: str
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What the scheduler starts: pure data, made by plan.py."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str

@@ -1,0 +1,86 @@
+"""The job side of an engine recipe: `python -m rampup.worker RUN_DIR`, started by rank.py once for every rank.
+
+Reads the run directory, builds the job, imports the recipe, hands both to the engine, and records how it ended. A
+failure leaves error-<rank>.json, one line and a hint or a traceback in the rank's log, and an exit code.
+"""
+
+import importlib
+import signal
+import sys
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import msgspec
+
+from rampup.errors import RampupError, nearest
+from rampup.rundir import Record, RunDir
+from rampup.runtime import failure
+from rampup.runtime.context import RankContext, from_environ
+from rampup.runtime.job import Job, Outcome, open_job
+
+TERMINATED = 128 + signal.SIGTERM
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: python -m rampup.worker RUN_DIR", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, _end_in_good_order)
+    run, context = RunDir(Path(arguments[0]).absolute()), from_environ()
+    try:
+        work(run, context)
+    except Exception as error:
+        return failure.report(error, run.attempt(context.attempt), context.rank)
+    return 0
+
+
+def work(run: RunDir, context: RankContext) -> None:
+    """One rank's whole life. What was measured is on the disk afterwards, however it ends."""
+    config, job = open_job(run, context)
+    try:
+        task = load_task(config)(job.settings)
+        _record_end(job, _engine(config).train(job, task))
+    finally:
+        job.close()
+
+
+def load_task(config: Record) -> Any:
+    """The class that `entry` names: `train:Mnist` in the recipe's own package or folder."""
+    module_name, _, name = config["entry"].partition(":")
+    module = _import_recipe(config, module_name)
+    if not hasattr(module, name):
+        known = [each for each, value in vars(module).items() if isinstance(value, type)]
+        raise RampupError(f"recipe {config['recipe']}: {module_name}.py has no {name!r}", nearest(name, known))
+    return getattr(module, name)
+
+
+def _import_recipe(config: Record, module_name: str) -> ModuleType:
+    if config.get("builtin"):
+        return importlib.import_module(f"rampup.recipes.{config['recipe']}.{module_name}")
+    sys.path.insert(0, config["folder"])
+    return importlib.import_module(module_name)
+
+
+def _engine(config: Record) -> ModuleType:
+    return importlib.import_module(f"rampup.engines.{config['engine']}")
+
+
+def _record_end(job: Job, outcome: Outcome) -> None:
+    job.metrics.flush()
+    job.events.write(
+        "end",
+        metrics=job.metrics.last,
+        best=msgspec.to_builtins(outcome.best),
+        phases=job.phases.summary(),
+        checkpoint=outcome.checkpoint,
+    )
+
+
+def _end_in_good_order(signum: int, frame: FrameType | None) -> None:
+    """Leave through the `finally`s, so that every file is flushed."""
+    raise SystemExit(TERMINATED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,91 @@
+"""What all tests share: the command line in a world of its own, and real MNIST."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RAMPUP = (sys.executable, "-m", "rampup")
+
+
+class Cli:
+    """The real command line in a directory and state of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cwd = folder / "work"
+        self.runs = folder / "runs"
+        self.cwd.mkdir()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAMPUP_", "OMP_"))}
+        kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"  # as in an activated environment
+        self.env = {**kept, "RAMPUP_RUNS": str(self.runs), "XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1"}
+
+    def __call__(
+        self, *words: str, check: int | None = 0, timeout: float = 120, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*RAMPUP, *words], cwd=self.cwd, env={**self.env, **env}, capture_output=True, text=True, timeout=timeout
+        )
+        if check is not None:
+            assert done.returncode == check, f"{words} exited {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr or check not in (2, 3), done.stderr
+        return done
+
+    def json(self, *words: str, check: int | None = 0, **env: str) -> Any:
+        """The last line of stdout, and nothing else may stand there."""
+        lines = self(*words, "--json", check=check, **env).stdout.splitlines()
+        assert len(lines) == 1, lines
+        return json.loads(lines[0])
+
+    def run_command(self, *command: str, options: tuple[str, ...] = (), check: int = 0, **env: str) -> Any:
+        """`rampup run --json -- command`, as an object."""
+        done = self("run", *options, "--json", "--", *command, check=check, **env)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*RAMPUP, *words],
+            cwd=self.cwd,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def script(self, text: str, name: str = "script.py") -> str:
+        (self.cwd / name).write_text(textwrap.dedent(text))
+        return name
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def mnist() -> Path:
+    """Real MNIST in the user's own cache; fetched once, then verified."""
+    subprocess.run([*RAMPUP, "fetch", "mnist"], check=True, timeout=300)
+    from rampup.data.fetch import folder
+
+    return folder("mnist")
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Wait for something that another process does; fails when it never comes."""
+    import time
+
+    def wait(true: Callable[[], Any], seconds: float = 20, what: str = "") -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+            time.sleep(0.05)
+
+    return wait

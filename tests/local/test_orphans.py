@@ -1,0 +1,70 @@
+"""No process outlives its run, whoever is killed."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+FAMILY = """
+    import os, signal, subprocess, sys, time
+    # loader workers that ignore SIGTERM, and a shell child in a session of its own
+    for _ in range(2):
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(300)
+            os._exit(0)
+    subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 300; true"], start_new_session=True)
+    open(f"ready-{os.environ['RANK']}", "w").close()
+    time.sleep(300)
+"""
+
+
+def processes_of(marker: str) -> list[int]:
+    """Every process whose environment names the run: children inherit it, whatever their parent is."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environ, state = (
+                    (entry / "environ").read_bytes(),
+                    (entry / "stat").read_text().rpartition(")")[2].split()[0],
+                )
+            except OSError:
+                continue
+            if marker.encode() in environ and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("victim", ["launcher", "command line", "guardian", "rank"])
+def test_nobody_outlives_a_killed(cli, eventually, victim: str) -> None:
+    marker = f"RAMPUP_TEST_MARKER={cli.cwd}"
+    cli.env["RAMPUP_TEST_MARKER"] = str(cli.cwd)
+    running = cli.start("run", "--tasks-per-node=2", "--", "python", cli.script(FAMILY))
+    eventually(lambda: all((cli.cwd / f"ready-{rank}").exists() for rank in range(2)), what="both ranks")
+    assert len(processes_of(marker)) >= 2 + 2 * 6, (
+        "command line, launcher, and per rank: guardian, rank, 2 workers, shell, sleep"
+    )
+    os.kill(pid_of(victim, running.pid, cli), signal.SIGKILL)
+    time.sleep(2)
+    left = [pid for pid in processes_of(marker) if pid != running.pid]
+    assert left == [], [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
+    running.communicate(timeout=20)
+    state = cli.json("show")["state"]
+    assert state == ("cancelled" if victim == "command line" else "failed")
+
+
+def pid_of(victim: str, command_line: int, cli) -> int:
+    if victim == "command line":
+        return command_line
+    launcher = only_child(command_line)
+    if victim == "launcher":
+        return launcher
+    guardian = only_child(launcher)
+    return guardian if victim == "guardian" else only_child(guardian)
+
+
+def only_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])

@@ -1,0 +1,80 @@
+"""A full disk and a vanished run directory end the run with a clear message; what was written stays readable."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system, just large enough for a run to be started on it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=56m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root; RLIMIT_FSIZE is tested without it")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+FILL = """
+import os, sys
+disk = os.statvfs(sys.argv[1])
+with open(f"{sys.argv[1]}/filler", "wb") as file:  # somebody else's file, while the run goes on
+    file.write(bytes(disk.f_bavail * disk.f_bsize - 1_000_000))
+"""
+
+
+def test_disk_full_in_metrics(cli, small_disk: Path) -> None:
+    script = cli.script(
+        FILL
+        + """
+import rampup
+with rampup.init() as run:
+    for step in range(200_000):
+        run.log(step=step, loss=1 / (step + 1), padding="x" * 100)
+"""
+    )
+    done = cli("run", "--", "python", script, str(small_disk), check=100, RAMPUP_RUNS=str(small_disk / "runs"))
+    assert "No space left" in done.stderr or "disk is full" in done.stderr
+    shown = cli("show", "--history", "--json", RAMPUP_RUNS=str(small_disk / "runs"))
+    rows = json.loads(shown.stdout)
+    assert len(rows) > 1000
+    assert [row["step"] for row in rows] == list(range(len(rows)))
+
+
+def test_disk_full_in_the_log(cli, small_disk: Path) -> None:
+    script = cli.script(FILL + "for line in range(10**6): print(line, 'x' * 100)")
+    done = cli("run", "--", "python", script, str(small_disk), check=100, RAMPUP_RUNS=str(small_disk / "runs"))
+    assert "disk is full" in done.stderr
+    assert cli("logs", RAMPUP_RUNS=str(small_disk / "runs")).stdout.startswith("0 xxx")
+
+
+def test_disk_full_in_a_checkpoint(cli, small_disk: Path) -> None:
+    done = cli("run", "digits", "epochs=1", "hidden=100000", check=100, RAMPUP_RUNS=str(small_disk / "runs"))
+    assert "No space left" in done.stderr
+    assert "df -h" in done.stderr
+    rows = json.loads(cli("show", "--history", "--json", RAMPUP_RUNS=str(small_disk / "runs")).stdout)
+    assert any("val_accuracy" in row for row in rows)
+
+
+def test_disk_full_before_the_run_is_refused(cli, small_disk: Path) -> None:
+    with open(small_disk / "filler", "wb") as filler:
+        filler.write(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize))
+    done = cli("run", "--", "true", check=3, RAMPUP_RUNS=str(small_disk / "runs"))
+    assert "df -h" in done.stderr or "free" in done.stderr
+
+
+def test_a_vanished_run_directory(cli) -> None:
+    script = cli.script("import time; print('begun', flush=True); time.sleep(60)")
+    running = cli.start("run", "--", "python", script)
+    assert running.stdout is not None and running.stdout.readline() == "begun\n"
+    (run,) = cli.runs.iterdir()
+    shutil.rmtree(run)
+    _, err = running.communicate(timeout=20)
+    assert running.returncode == 100
+    assert "vanished" in err

@@ -1,0 +1,44 @@
+"""The command line is a promise: a change of it must be meant, and be made here too."""
+
+import importlib
+
+import click
+
+from rampup.cli.app import VERBS
+
+PROMISED = {
+    "run": "words --cpus-per-task --detach --devices --dry-run --gpus-per-node --json --name --nodes --on --tasks-per-node --time",
+    "list": "--all --json --state",
+    "show": "run --history --json",
+    "logs": "run --follow --json --rank -f",
+    "wait": "run --json --timeout",
+    "cancel": "wanted --dry-run --json",
+    "recipe list": "--json",
+    "recipe show": "name --json",
+    "fetch": "name --dry-run --from --json",
+    "doctor": "--json --on",
+    "completion": "shell",
+}
+
+
+def words_of(command: click.Command) -> str:
+    arguments = [parameter.name or "" for parameter in command.params if isinstance(parameter, click.Argument)]
+    options = [word for parameter in command.params if isinstance(parameter, click.Option) for word in parameter.opts]
+    return " ".join([*arguments, *sorted(options)])
+
+
+def test_verbs_and_options_are_as_promised() -> None:
+    found = {}
+    for verb in VERBS:
+        command = importlib.import_module(f"rampup.cli.{verb}").command
+        inner = command.commands if isinstance(command, click.Group) else {}
+        found.update({f"{verb} {name}": words_of(sub) for name, sub in inner.items()} or {verb: words_of(command)})
+    assert found == {verb: " ".join(words.split()) for verb, words in PROMISED.items()}
+
+
+def test_every_option_has_help() -> None:
+    for verb in VERBS:
+        command = importlib.import_module(f"rampup.cli.{verb}").command
+        for sub in command.commands.values() if isinstance(command, click.Group) else [command]:
+            assert sub.help or sub.callback.__doc__
+            assert all(option.help for option in sub.params if isinstance(option, click.Option))

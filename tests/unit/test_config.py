@@ -1,0 +1,112 @@
+"""Layers, origins, and refusals that name the nearest key."""
+
+from pathlib import Path
+
+import pytest
+
+from rampup.config import Request, clean_name, resolve
+from rampup.errors import Refused, UsageError
+
+
+def spec(tmp_path: Path, *settings: str, **request: object):
+    return resolve(Request(settings=settings, **{"target": "mnist", **request}), tmp_path)
+
+
+def test_later_layers_win_and_origins_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(
+        'recipe = "mnist"\n[train]\nlr = 0.5\nepochs = 7\n[resources]\ntasks_per_node = 3\n'
+    )
+    made = spec(tmp_path, "lr=3e-4", target="my.toml", options={"nodes": "1"})
+    assert (made.train["lr"], made.origins["train.lr"]) == (3e-4, "command line")
+    assert (made.train["epochs"], made.origins["train.epochs"]) == (7, "my.toml")
+    assert made.origins["train.batch_size"] == "recipe.toml"
+    assert made.origins["train.clip"] == "default"
+    assert (made.resources.tasks_per_node, made.origins["resources.nodes"]) == (3, "--nodes")
+    assert made.origins["cluster.max_nodes"] == "local.toml"
+
+
+def test_dotted_keys_reach_any_table(tmp_path: Path) -> None:
+    made = spec(tmp_path, "resources.tasks_per_node=2", "cluster.max_tasks_per_node=5", "train.epochs=1")
+    assert (made.resources.tasks_per_node, made.cluster.max_tasks_per_node, made.train["epochs"]) == (2, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("lrr=1", "did you mean lr"),
+        ("lr=fast", "a number"),
+        ("epochs=1.5", "a whole number"),
+        ("epochs=true", "a whole number"),
+        ("lr=nan", "a number"),
+        ("compile=perhaps", "true or false"),
+        ("device=gpu", "cuda"),
+        ("resources.nodez=2", "did you mean nodes"),
+        ("resource.nodes=2", "did you mean resources"),
+        ("epochs=0", "at least"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_hint(tmp_path: Path, setting: str, words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        spec(tmp_path, setting)
+    assert words in refused.value.hint
+    assert setting.partition("=")[0].rpartition(".")[2] in refused.value.message or "table" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('recipe = "mnist"\ncommand = ["a"]', "either"),
+        ("", "either"),
+        ('recipe = "mnist"\nepochs = 3', "unknown key 'epochs'"),
+        ('recipe = "mnist"\ntrain = 3', "must be a table"),
+        ('recipe = "mnist"\n[train]\nlr = "x"', "train.lr"),
+        ("recipe = mnist", "not valid TOML"),
+        ('command = "python train.py"', "list of strings"),
+        ("recipe = 3", "must be a string"),
+    ],
+)
+def test_wrong_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "my.toml").write_text(text)
+    with pytest.raises(Refused) as refused:
+        spec(tmp_path, target="my.toml")
+    assert words in refused.value.message
+
+
+def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
+    for request in ({"target": "mnits"}, {"on": "locale"}):
+        with pytest.raises(Refused, match="unknown") as refused:
+            spec(tmp_path, **request)
+        assert "did you mean" in refused.value.hint
+    with pytest.raises(Refused, match="no such file"):
+        spec(tmp_path, target="absent.toml")
+    with pytest.raises(UsageError):
+        resolve(Request(), tmp_path)
+
+
+def test_a_command_without_a_file_has_free_settings(tmp_path: Path) -> None:
+    made = resolve(Request(command=("python", "x.py"), settings=("lr=0.1", "tag=a b", "n=3", "on=true")), tmp_path)
+    assert made.train == {"lr": 0.1, "tag": "a b", "n": 3, "on": True}
+    assert (made.name, made.kind) == ("x", "command")
+
+
+def test_lists_and_none(tmp_path: Path) -> None:
+    made = spec(tmp_path, "hidden=64,32", "clip=1", "target=none")
+    assert (made.train["hidden"], made.train["clip"], made.train["target"]) == ([64, 32], 1.0, None)
+
+
+def test_names_are_safe_in_paths() -> None:
+    assert clean_name("../a b/$(x)\n") == "a-b---x"
+    assert clean_name("///") == "run"
+
+
+def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "recipe.toml").write_text(
+        'engine = "torch"\nentry = "train:Mine"\n[train]\nwidth = 8\nlr = 0.1\n'
+    )
+    made = spec(tmp_path, "width=16", target="./mine")
+    assert (made.train["width"], made.train["lr"], made.name) == (16, 0.1, "mine")
+    (tmp_path / "mine" / "recipe.toml").write_text('entri = "x"')
+    with pytest.raises(Refused) as refused:
+        spec(tmp_path, target="./mine")
+    assert "did you mean entry" in refused.value.hint
