@@ -18,7 +18,7 @@ from rampup.runs import is_run_name
 
 ENDINGS = (".py", ".sh", ".toml", ".yaml", ".yml", ".json", ".cfg", ".ini", ".txt", ".md")
 NO_CODE = frozenset((".git", "__pycache__", "node_modules", "site-packages"))
-MAX_DEPTH, MAX_DIRECTORIES = 6, 2000
+MAX_DEPTH, MAX_DIRECTORIES = 3, 200
 LOOKED_AT = 1000
 """So many entries of a directory tell whether it holds runs; a directory of data may have a million."""
 GIT_TIMEOUT_S = 60

@@ -18,6 +18,9 @@ from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, Settin
 from rampup.times import seconds_of
 from rampup.values import checked, guessed, parsed
 
+SMOKE_TIME = "0:02:00"
+LAUNCHERS = {"local": ("spawn",), "slurm": ("srun",)}
+"""Which can work inside what a scheduler grants."""
 FILE_KEYS = ("recipe", "command", "name", "on", "train", "resources", "cluster")
 RESOURCES = {
     "nodes": Setting("int", 1, "machines"),
@@ -25,6 +28,15 @@ RESOURCES = {
     "gpus_per_node": Setting("int", 0, "GPUs on each machine", low=0),
     "cpus_per_task": Setting("int", None, "CPUs of each rank", low=1, optional=True),
     "time": Setting("str", None, "time limit: minutes, H:MM:SS or D-HH:MM:SS", optional=True),
+    "mem": Setting("str", None, "memory of each node, e.g. 16G", optional=True),
+    "partition": Setting("str", None, "Slurm partition", optional=True),
+    "account": Setting("str", None, "Slurm account", optional=True),
+    "qos": Setting("str", None, "Slurm quality of service", optional=True),
+    "reservation": Setting("str", None, "Slurm reservation", optional=True),
+    "constraint": Setting("str", None, "features that nodes must have", optional=True),
+    "exclude": Setting("str", None, "nodes to avoid", optional=True),
+    "mail": Setting("str", None, "where Slurm writes to", optional=True),
+    "slurm": Setting("list", [], "further sbatch options, each KEY=VALUE"),
     "devices": Setting("list", None, "which GPUs, by index; an empty list hides them all", optional=True),
 }
 
@@ -75,8 +87,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """key=value, as typed."""
     options: dict[str, str] = {}
     """Options of the command line that are settings of [resources], as text."""
+    slurm: tuple[str, ...] = ()
+    """--slurm KEY=VALUE, as typed."""
     on: str | None = None
     name: str | None = None
+    smoke: bool = False
 
 
 def resolve(request: Request, cwd: Path) -> RunSpec:
@@ -97,9 +112,29 @@ def resolve(request: Request, cwd: Path) -> RunSpec:
             settings.put(key, value, file.name if file else "")
     for key, text in request.options.items():
         tables["resources"].put_text(key, text, f"--{key.replace('_', '-')}")
+    if request.smoke:
+        shrink(tables, cluster, request, recipe)
+    if request.slurm:
+        tables["resources"].put(
+            "slurm", [*section(table, "resources", file).get("slurm", []), *request.slurm], "--slurm"
+        )
     for text in request.settings:
         put_setting(tables, text)
     return make_spec(request, table, recipe, command, cluster, tables, file, base if command else cwd)
+
+
+def shrink(tables: Mapping[str, Table], cluster: Cluster, request: Request, recipe: RecipeInfo | None) -> None:
+    """--smoke: the same run, in the debug queue, with two minutes, and for an engine one step at a time."""
+    if cluster.scheduler != "slurm":
+        raise Refused(
+            f"--smoke tries a job script, and {cluster.name} has none", "add --on CLUSTER, or try max_steps=1"
+        )
+    if cluster.debug_partition and "partition" not in request.options:
+        tables["resources"].put("partition", cluster.debug_partition, "--smoke")
+    if "time" not in request.options:
+        tables["resources"].put("time", SMOKE_TIME, "--smoke")
+    if recipe is not None and recipe.engine != "none":
+        tables["train"].put("max_steps", 1, "--smoke")
 
 
 def find_file(request: Request, cwd: Path) -> Path | None:
@@ -166,7 +201,8 @@ def declare(train: Table, own: Mapping[str, Any]) -> None:
     for key, value in own.items():
         if type(value) not in TYPES:
             raise Refused(f"train.{key} has a value of no known type", "use a string, number, true/false or list")
-        train.schema[key] = Setting(TYPES[type(value)], value)
+        kind = TYPES[type(value)]
+        train.schema[key] = Setting("number" if kind == "int" else kind, value)
 
 
 def put_setting(tables: Mapping[str, Table], text: str) -> None:
@@ -191,6 +227,7 @@ def make_spec(
     file: Path | None,
     cwd: Path,
 ) -> RunSpec:
+    check_launcher(msgspec.structs.replace(cluster, **tables["cluster"].values))
     kind: Literal["engine", "script", "command"] = "command"
     if recipe is not None:
         kind = "script" if recipe.engine == "none" else "engine"
@@ -208,7 +245,15 @@ def make_spec(
         origins={key: origin for settings in tables.values() for key, origin in settings.origins.items()},
         config_file=str(file) if file else None,
         cwd=str(cwd.absolute()),
+        smoke=request.smoke,
     )
+
+
+def check_launcher(cluster: Cluster) -> None:
+    fitting = LAUNCHERS[cluster.scheduler]
+    if cluster.launcher not in fitting:
+        known = f"with scheduler {cluster.scheduler}: {', '.join(fitting)}"
+        raise Refused(f"cluster {cluster.name} can't start ranks with launcher {cluster.launcher!r}", known)
 
 
 def command_name(command: Sequence[str]) -> str:

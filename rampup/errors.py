@@ -4,7 +4,6 @@ RampupError                 exit 1   something failed
 ├── UsageError              exit 2   the command line does not make sense
 ├── Refused                 exit 3   configuration or preflight: nothing was started
 ├── SchedulerError          exit 4   the scheduler refused or can't be reached
-├── RunFailed               exit 100 the run ended badly
 ├── NotFinished             exit 101 the run goes on
 └── RunNotFound             exit 102 no such run
 """
@@ -33,10 +32,6 @@ class Refused(RampupError):
 
 class SchedulerError(RampupError):
     exit_code = 4
-
-
-class RunFailed(RampupError):
-    exit_code = 100
 
 
 class NotFinished(RampupError):

@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from rampup.launchers import spawn
+from rampup.launchers import spawn, srun
+from rampup.schedulers import slurm_script
 from rampup.spec import Plan, RunSpec
 from rampup.times import seconds_of
 
@@ -36,6 +37,7 @@ def job_config(spec: RunSpec, argv: tuple[str, ...], builtin: bool) -> dict[str,
         "command": list(spec.command),
         "argv": list(argv),
         "cwd": spec.cwd,
+        "smoke": spec.smoke,
         "time_s": seconds_of(limit) if limit else None,
         "train": spec.train,
         "resources": to_builtins(spec.resources),
@@ -49,3 +51,8 @@ def plan(spec: RunSpec, run_dir: Path) -> Plan:
     if spec.resources.devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, spec.resources.devices))
     return Plan(argv=spawn.argv(run_dir), env=env, cwd=spec.cwd)
+
+
+def job_script(spec: RunSpec, run_dir: Path) -> str:
+    """job.sh: the scheduler's text around the launcher's."""
+    return slurm_script.job_script(spec, run_dir, srun.start_and_wait(spec))

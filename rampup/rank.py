@@ -1,31 +1,101 @@
-"""One rank: set the rank context, then become the user's program. Copied into every run directory.
+"""One rank: learn who it is, meet the others, then become the user's program. Copied into every run directory.
 
 Started once per rank by a launcher, on a node that may have nothing but an old Python: standard library only,
 Python >= 3.6, imports nothing of rampup. The argv to run is read from config.json, so no user value ever passes
 through a shell.
-
-With --guard (local runs; under Slurm slurmstepd does this) it stays as the rank's guardian: whatever happens to the
-launcher or to the rank, no process of the rank outlives it.
 """
 
 import argparse
-import ctypes
+import fcntl
+import hashlib
 import json
 import os
-import signal
 import socket
+import struct
 import sys
 import time
 import zlib
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Optional
 
 PORT_TAKEN = 98
-"""Exit code: rank 0 could not bind its port; the launcher tries the next block."""
+"""Exit code: rank 0 could not bind its ports; the launcher tries the next block."""
+NOT_READY = 97
+"""Exit code: this rank, or the world around it, is not as it must be. Its words tell."""
 PORT_BLOCKS, PORTS_IN_BLOCK, FIRST_PORT = 1124, 16, 12000
 """Below 32768, where the kernel starts to hand out ports by itself."""
-GRACE_S = 5.0
-"""Between SIGTERM and SIGKILL."""
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SIOCGIFADDR = 0x8915
+
+
+class NotReadyError(Exception):
+    """What is wrong, and one thing that helps."""
+
+    def __init__(self, message: str, hint: str, code: int = NOT_READY) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.code = message, hint, code
+
+
+# who am I ---------------------------------------------------------------------------------------------------------
+
+
+def parse(argv: List[str]) -> argparse.Namespace:
+    """What the launcher says; what it leaves out, Slurm has put into the environment of the task."""
+    slurm = os.environ
+    nodes, tasks = int(slurm.get("SLURM_NNODES", 1)), int(slurm.get("SLURM_NTASKS", 1))
+    parser = argparse.ArgumentParser(prog="rank.py")
+    parser.add_argument("run_dir")
+    parser.add_argument("--attempt", type=int, required=True)
+    parser.add_argument("--rank", type=int, default=int(slurm.get("SLURM_PROCID", 0)))
+    parser.add_argument("--local-rank", type=int, default=int(slurm.get("SLURM_LOCALID", 0)))
+    parser.add_argument("--world-size", type=int, default=tasks)
+    parser.add_argument("--local-world-size", type=int, default=max(1, tasks // nodes))
+    parser.add_argument("--node-rank", type=int, default=int(slurm.get("SLURM_NODEID", 0)))
+    parser.add_argument("--node", default=slurm.get("SLURMD_NODENAME") or socket.gethostname())
+    parser.add_argument("--master-addr", default="127.0.0.1")
+    parser.add_argument("--port-retry", type=int, default=0)
+    parser.add_argument("--cpus", type=int, default=0, help="CPUs of this rank, where the launcher knows them")
+    parser.add_argument("--started", default=str(time.time()))
+    parser.add_argument("--run-hash", default="", help="sha256 of run.json where the job began")
+    parser.add_argument("--files-within", type=float, default=30.0, help="seconds for a shared file system to catch up")
+    parser.add_argument("--meet-within", type=float, default=45.0, help="seconds for all ranks to come together")
+    return parser.parse_args(argv)
+
+
+def read_config(options: argparse.Namespace) -> Dict[str, Any]:
+    """config.json, when this node sees the same run directory as the node where the job began."""
+    path = os.path.join(options.run_dir, "run.json")
+    deadline = time.time() + options.files_within
+    while options.run_hash:
+        found = hash_of(path)
+        if found == options.run_hash:
+            break
+        if time.time() > deadline:
+            what = "can't read" if found is None else "sees another"
+            raise NotReadyError(
+                "node %s %s %s" % (options.node, what, path),
+                "put runs on storage that all nodes share: set RAMPUP_RUNS",
+            )
+        time.sleep(0.2)
+    with open(os.path.join(options.run_dir, "config.json")) as file:
+        return json.load(file)  # type: ignore[no-any-return]
+
+
+def hash_of(path: str) -> Optional[str]:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return None
+
+
+def check_size(options: argparse.Namespace, config: Dict[str, Any]) -> None:
+    resources = config["resources"]
+    per_node = resources["tasks_per_node"]
+    asked = resources.get("nodes", 1) * per_node
+    if options.world_size != asked:
+        raise NotReadyError(
+            "%d tasks were started, the run has %d ranks" % (options.world_size, asked),
+            "the job script must say #SBATCH --nodes=%d and --ntasks-per-node=%d" % (asked // per_node, per_node),
+        )
 
 
 # the context ------------------------------------------------------------------------------------------------------
@@ -33,16 +103,18 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 def port_of(identity: str, retry: int) -> int:
     """The first port of the block that belongs to this attempt, the same on every node without asking anyone."""
-    block = (zlib.crc32(identity.encode()) + retry) % PORT_BLOCKS
+    block = (zlib.crc32(identity.encode("utf-8", "surrogateescape")) + retry) % PORT_BLOCKS
     return FIRST_PORT + PORTS_IN_BLOCK * block
 
 
-def threads_of(asked: int, local_world: int) -> int:
-    """CPUs of one rank: what was asked for, else what the user exported, else a fair share of what is there."""
+def threads_of(asked: int, granted: int, local_world: int) -> int:
+    """Threads of one rank: CPUs that were asked for, what the user exported, CPUs that were granted, a fair share."""
     if asked:
         return asked
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
         return int(os.environ["OMP_NUM_THREADS"])
+    if granted:
+        return granted
     try:
         there = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
@@ -50,10 +122,28 @@ def threads_of(asked: int, local_world: int) -> int:
     return max(1, there // local_world)
 
 
+def interface_to(address: str) -> str:
+    """The network interface that leads there. gloo looks its own host name up otherwise, which may not exist."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))  # sends nothing: the kernel only chooses the way
+            mine = probe.getsockname()[0]
+            for _, name in socket.if_nameindex():
+                try:
+                    found = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                except OSError:  # an interface without an address
+                    continue
+                if socket.inet_ntoa(found[20:24]) == mine:
+                    return name
+        except OSError:  # no such host: the ranks will say so when they meet
+            pass
+    return ""
+
+
 def context_of(options: argparse.Namespace, config: Dict[str, Any]) -> Dict[str, str]:
     """The variables of torchrun, and TF_CONFIG: a script written for either runs unchanged."""
     port = port_of("%s/%d" % (options.run_dir, options.attempt), options.port_retry)
-    threads = str(threads_of(config["resources"].get("cpus_per_task") or 0, options.local_world_size))
+    threads = str(threads_of(config["resources"].get("cpus_per_task") or 0, options.cpus, options.local_world_size))
     context = {
         "RANK": options.rank,
         "LOCAL_RANK": options.local_rank,
@@ -71,60 +161,167 @@ def context_of(options: argparse.Namespace, config: Dict[str, Any]) -> Dict[str,
         "RAMPUP_STARTED": options.started,
         "RAMPUP_NODE": options.node,
     }
-    if options.world_size == options.local_world_size and "GLOO_SOCKET_IFNAME" not in os.environ:
-        # gloo looks its own host name up otherwise, which fails on a laptop without a network
-        context["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform.startswith("linux") else "lo0"
-    if 1 < options.world_size < PORTS_IN_BLOCK:
-        workers = ["%s:%d" % (options.master_addr, port + 1 + rank) for rank in range(options.world_size)]
-        task = {"type": "worker", "index": options.rank}
-        context["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+    interface = interface_to(options.master_addr) if sys.platform.startswith("linux") else ""
+    if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
+        context["GLOO_SOCKET_IFNAME"] = interface
     return {name: str(value) for name, value in context.items()}
 
 
-def port_is_free(address: str, port: int) -> bool:
+def tensorflow_config(addresses: List[str], rank: int, port: int) -> str:
+    """TF_CONFIG: one worker per rank, each with a port of this attempt's block; empty if the block is too small."""
+    before = [addresses[:index].count(address) for index, address in enumerate(addresses)]
+    if max(before) + 1 >= PORTS_IN_BLOCK - 1:
+        return ""
+    workers = ["%s:%d" % (address, port + 1 + others) for address, others in zip(addresses, before)]
+    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
+
+
+# meeting the others -----------------------------------------------------------------------------------------------
+
+
+def meet(options: argparse.Namespace, port: int, config_hash: str) -> List[str]:
+    """Every rank is here, knows the same settings and reaches rank 0; returns their addresses, in order.
+
+    Rank 0 collects one line from each other rank and answers all of them, so a missing or odd rank is named within
+    seconds, before a framework would wait for minutes.
+    """
+    me = {"rank": options.rank, "node": options.node, "hash": config_hash, "size": options.world_size}
+    if options.world_size == 1:
+        return [options.master_addr]
+    place = (options.master_addr, port + PORTS_IN_BLOCK - 1)
+    deadline = time.time() + options.meet_within
+    verdict = collect(place, me, deadline) if options.rank == 0 else report_to(place, me, deadline)
+    if "problem" in verdict:
+        raise NotReadyError(verdict["problem"], verdict["hint"])
+    return verdict["addresses"]  # type: ignore[no-any-return]
+
+
+def collect(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
+    """Rank 0's part."""
+    here = {0: (place[0], me, None)}  # type: Dict[int, Any]
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("", place[1]))
+        server.listen(me["size"])
+        while len(here) < me["size"] and time.time() < deadline:
+            server.settimeout(max(0.1, deadline - time.time()))
+            try:
+                caller, address = server.accept()
+                caller.settimeout(5)
+                other = json.loads(caller.makefile("r").readline() or "{}")
+            except (OSError, ValueError):  # nobody came in time, or a stranger knocked
+                continue
+            if other.get("run") == me.get("run") and isinstance(other.get("rank"), int):
+                here[other["rank"]] = (address[0], other, caller)
+    verdict = judge(me, here)
+    for _, _, caller in here.values():
+        if caller is not None:
+            try:
+                caller.sendall((json.dumps(verdict) + "\n").encode())
+            except OSError:  # it is gone; the launcher will see its exit code
+                continue
+    return verdict
+
+
+def judge(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
+    missing = [rank for rank in range(me["size"]) if rank not in here]
+    if missing:
+        others = ", ".join("%d on %s" % (rank, here[rank][1]["node"]) for rank in sorted(here))
+        return {
+            "problem": "rank %s did not come; here are: %s" % (", ".join(map(str, missing)), others),
+            "hint": "see the log of the missing rank; its node must reach %s" % me["node"],
+        }
+    odd = [other for _, other, _ in here.values() if other["hash"] != me["hash"] or other["size"] != me["size"]]
+    if odd:
+        return {
+            "problem": "rank %d on node %s has other settings than rank 0" % (odd[0]["rank"], odd[0]["node"]),
+            "hint": "config.json of the run differs between nodes: is the run directory on shared storage?",
+        }
+    return {"addresses": [here[rank][0] for rank in range(me["size"])]}
+
+
+def report_to(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
+    """The part of every other rank: try until rank 0 listens."""
+    why = ""
+    while time.time() < deadline:
+        try:
+            with socket.create_connection(place, timeout=2) as server:
+                server.sendall((json.dumps(me) + "\n").encode())
+                server.settimeout(max(1.0, deadline + 5 - time.time()))
+                answer = server.makefile("r").readline()
+                if answer:
+                    return json.loads(answer)  # type: ignore[no-any-return]
+                why = "it hung up"
+        except (OSError, ValueError) as error:
+            why = str(error)
+        time.sleep(0.05)
+    return {
+        "problem": "rank %d on node %s can't reach rank 0 at %s:%d: %s" % (me["rank"], me["node"], *place, why),
+        "hint": "nodes must reach each other on ports %d to %d"
+        % (FIRST_PORT, FIRST_PORT + PORT_BLOCKS * PORTS_IN_BLOCK),
+    }
+
+
+def port_is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((address, port))
+            probe.bind(("", port))
         except OSError:
             return False
     return True
 
 
-# the guardian -----------------------------------------------------------------------------------------------------
+# the program ------------------------------------------------------------------------------------------------------
 
 
-def prctl(option: int, value: int) -> None:
-    """Linux only; elsewhere the guardian asks for its parent now and then, which is the best that can be had."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+def attempt_file(options: argparse.Namespace, name: str) -> str:
+    return os.path.join(options.run_dir, "attempts", str(options.attempt), name)
 
 
-def children() -> List[int]:
-    """Pids of all direct children of this process. Orphans below a child subreaper become its children too."""
-    found = []  # type: List[int]
-    for thread in os.listdir("/proc/self/task"):
-        with open("/proc/self/task/%s/children" % thread) as file:
-            found.extend(int(pid) for pid in file.read().split())
-    return found
+def log_to_file(path: str) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
 
 
-def kill_all_children() -> None:
-    """Kill and reap until nobody is left: a killed child hands its own children up to us."""
-    while True:
-        pids = children() if sys.platform.startswith("linux") else []
-        if not pids:
-            return
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        for pid in pids:
-            try:
-                os.waitpid(pid, 0)
-            except ChildProcessError:
-                continue
+def prepare(options: argparse.Namespace) -> Any:
+    """The program and its environment, when everything is as it must be."""
+    config = read_config(options)
+    check_size(options, config)
+    context = context_of(options, config)
+    port, last = int(context["MASTER_PORT"]), PORTS_IN_BLOCK - 1
+    needed = (port, port + last) if options.rank == 0 and options.world_size > 1 else ()
+    if not all(port_is_free(number) for number in needed):
+        # srun ends with the highest code of all tasks, so the job script is told by a file
+        open(attempt_file(options, "port-taken"), "w").close()
+        raise NotReadyError("port %d or %d is taken" % (port, port + last), "the next block is tried", PORT_TAKEN)
+    config_hash = hash_of(os.path.join(options.run_dir, "config.json")) or ""
+    addresses = meet(options, port, config_hash)
+    tensorflow = tensorflow_config(addresses, options.rank, port) if options.world_size > 1 else ""
+    if tensorflow:
+        context["TF_CONFIG"] = tensorflow
+    if config.get("cwd"):
+        os.chdir(config["cwd"])
+    return config["argv"], dict(os.environ, **context)
+
+
+def leave(error: Exception, options: argparse.Namespace) -> None:
+    """Say why, where people look and where readers look, and end."""
+    message = getattr(error, "message", "") or "rank %d on node %s: %s" % (options.rank, options.node, error)
+    hint = getattr(error, "hint", "")
+    code = getattr(error, "code", NOT_READY)
+    sys.stderr.write("rampup: %s\nhint: %s\n" % (message, hint))
+    if code != PORT_TAKEN:
+        facts = {"t": time.time(), "rank": options.rank, "type": "NotReady", "message": message, "hint": hint}
+        try:
+            with open(attempt_file(options, "error-%d.json" % options.rank), "w") as file:
+                json.dump(facts, file)
+        except OSError:  # the run directory is what is missing; the words above are in Slurm's own log
+            pass
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def become(argv: List[str], env: Dict[str, str]) -> None:
@@ -136,81 +333,14 @@ def become(argv: List[str], env: Dict[str, str]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def start_child(argv: List[str], env: Dict[str, str], blocked: Set[signal.Signals]) -> int:
-    guardian = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guardian:  # it died before prctl: the signal will never come
-            os._exit(1)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-        become(argv, env)
-    return pid
-
-
-def guard(argv: List[str], env: Dict[str, str], parent: int) -> int:
-    """Run argv; return its exit code when it and everything below it is gone."""
-    watched = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
-    signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        return 1
-    child = start_child(argv, env, watched)
-    deadline = None
-    while True:
-        got = signal.sigtimedwait(watched, 0.5)
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            break
-        orphaned = os.getppid() != parent
-        if got and got.si_signo in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2) and not orphaned:
-            os.kill(child, got.si_signo)
-            if got.si_signo == signal.SIGTERM and deadline is None:
-                deadline = time.monotonic() + GRACE_S
-        if orphaned or (deadline is not None and time.monotonic() > deadline):
-            os.kill(child, signal.SIGKILL)
-            status = os.waitpid(child, 0)[1]
-            break
-    kill_all_children()
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
-
-# the program ------------------------------------------------------------------------------------------------------
-
-
-def parse(argv: List[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="rank.py")
-    parser.add_argument("run_dir")
-    for name in ("attempt", "rank", "local-rank", "world-size", "local-world-size", "node-rank", "port-retry"):
-        parser.add_argument("--" + name, type=int, required=True)
-    for name in ("node", "master-addr", "started"):
-        parser.add_argument("--" + name, required=True)
-    parser.add_argument("--guard", action="store_true")
-    return parser.parse_args(argv)
-
-
-def log_to_file(path: str) -> None:
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
-
-
 def main() -> None:
-    parent = os.getppid()
     options = parse(sys.argv[1:])
-    with open(os.path.join(options.run_dir, "config.json")) as file:
-        config = json.load(file)
-    context = context_of(options, config)
-    first = options.rank == 0 and options.world_size > 1
-    if first and not port_is_free(options.master_addr, int(context["MASTER_PORT"])):
-        sys.exit(PORT_TAKEN)
-    log_to_file(os.path.join(options.run_dir, "attempts", str(options.attempt), "rank-%d.log" % options.rank))
-    env = dict(os.environ, **context)
-    if options.guard:
-        os._exit(guard(config["argv"], env, parent))
-    become(config["argv"], env)
+    try:
+        argv, env = prepare(options)
+        log_to_file(attempt_file(options, "rank-%d.log" % options.rank))
+    except (NotReadyError, OSError, ValueError) as error:
+        leave(error, options)
+    become(argv, env)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,17 @@ records only grow. The state of a run is computed here from what is on disk and 
 it is never stored. Readers skip a torn last line and name what is missing.
 """
 
-import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from rampup import processes
 from rampup.errors import Refused, RunNotFound
-
-Record = dict[str, Any]
+from rampup.records import Record, append_json, read_json, read_jsonl, write_json
 
 TAIL_BYTES = 2_048
 ENDED = ("completed", "failed", "cancelled", "timeout")
@@ -36,6 +33,8 @@ class State(Struct, frozen=True):
     exit_code: int | None = None
     cause: str = ""
     failed_rank: int | None = None
+    as_of_s: float | None = None
+    """How old this is, when the scheduler does not answer."""
 
     @property
     def ended(self) -> bool:
@@ -69,6 +68,18 @@ class RunDir:
     @property
     def user_file(self) -> Path:
         return self.path / "rampup.toml"
+
+    @property
+    def job_script(self) -> Path:
+        return self.path / "job.sh"
+
+    def slurm_log(self, job: str) -> Path:
+        """What Slurm and the job script say."""
+        return self.path / f"slurm-{job}.log"
+
+    def slurm_logs(self) -> list[Path]:
+        """The oldest first."""
+        return sorted(self.path.glob("slurm-*.log"), key=lambda path: path.stat().st_mtime)
 
     @property
     def rank_program(self) -> Path:
@@ -154,9 +165,14 @@ class RunDir:
             return State(facts["outcome"], facts.get("exit_code"), facts.get("cause", ""), facts.get("failed_rank"))
         if processes.lives(facts) or (facts.get("host") != processes.host() and attempt.silent_s() < SILENT_AFTER_S):
             return State("running")
-        return State(
-            "failed", None, "its launcher is gone without a word: killed, out of memory, or the machine went down"
+        return self._state_of_the_gone(
+            "its launcher is gone without a word: killed, out of memory, or the machine went down"
         )
+
+    def _state_of_the_gone(self, cause: str) -> State:
+        if self.recorded("cancelled"):
+            return State("cancelled", None, "it was cancelled")
+        return State("failed", None, cause)
 
     def _state_before_start(self) -> State:
         submitted = self.recorded("submitted")
@@ -167,7 +183,7 @@ class RunDir:
         elsewhere = submitted.get("host") != processes.host() and time.time() - submitted["t"] < SILENT_AFTER_S
         if processes.lives(submitted) or elsewhere:
             return State("pending")
-        return State("failed", None, "its launcher ended before it could say what it does")
+        return self._state_of_the_gone("its launcher ended before it could say what it does")
 
     # what happened -------------------------------------------------------------------------------------------
 
@@ -176,8 +192,7 @@ class RunDir:
         rows: list[Record] = []
         for attempt in self.attempts():
             resumed = attempt.resumed_at()
-            if resumed is not None:
-                rows = [row for row in rows if row.get("step", 0) <= resumed]
+            rows = [row for row in rows if row.get("step", 0) <= resumed]
             rows.extend(attempt.metrics())
         return rows
 
@@ -214,6 +229,11 @@ class AttemptDir:
         """Where rank 0 is just now, for the bar: one line, overwritten in place."""
         return self.path / "progress.json"
 
+    @property
+    def port_taken(self) -> Path:
+        """Left by rank 0 when the ports of this try are in use."""
+        return self.path / "port-taken"
+
     def rank_log(self, rank: int) -> Path:
         return self.path / f"rank-{rank}.log"
 
@@ -244,9 +264,10 @@ class AttemptDir:
         found = [row for row in self.events() if row.get("what") == what]
         return found[-1] if found else None
 
-    def resumed_at(self) -> int | None:
+    def resumed_at(self) -> int:
+        """The step where this attempt took up; 0 when it began anew."""
         resumed = self.event("resumed") if self.number > 1 else None
-        return int(resumed["step"]) if resumed else None
+        return int(resumed["step"]) if resumed else 0
 
     def errors(self) -> list[Record]:
         """What the ranks left when they failed, the earliest first."""
@@ -293,61 +314,6 @@ def create(final: Path, run: Record, fill: Callable[[RunDir], None]) -> RunDir:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
     return RunDir(final)
-
-
-# reading and writing --------------------------------------------------------------------------------------------
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace the file as a whole: a reader sees the old one or the new one, also after a crash."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(beside, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-
-
-def read_json(path: Path) -> Record:
-    """The object in a file; empty where there is none, or none that can be read."""
-    try:
-        with open(path, "rb") as file:
-            value = decode(file.read())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def decode(data: bytes) -> Any:
-    """Quick first; the slow way also takes what a shell may pass in but JSON does not have: bytes that are no text."""
-    try:
-        return msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        return json.loads(data)
-
-
-def append_json(path: Path, value: Record) -> None:
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(value) + "\n")
-
-
-def read_jsonl(path: Path, tail_bytes: int | None = None) -> Iterator[Record]:
-    """The records of a growing file, or of its end, without torn lines."""
-    try:
-        with open(path, "rb") as file:
-            if tail_bytes is not None:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - tail_bytes))
-            data = file.read()
-    except OSError:
-        return
-    for line in data.splitlines():
-        try:
-            value = decode(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            yield value
 
 
 def open_run(path: Path) -> RunDir:

@@ -3,14 +3,18 @@ thousands of runs. The roots a user has used are remembered, so that `list` work
 
 import os
 import random
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+from rampup import places
 from rampup.errors import RunNotFound, UsageError
 from rampup.rundir import RunDir, open_run
 from rampup.spec import Cluster
 
 LETTERS = "abcdefghjkmnpqrstuvwxyz"
 ID_LENGTH = 6
+STAMP = len("20260131-235959")
 
 
 def new_id() -> str:
@@ -25,8 +29,7 @@ def default_root(cluster: Cluster | None = None) -> Path:
 
 
 def roots_file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "rampup" / "roots"
+    return places.state() / "rampup" / "roots"
 
 
 def remembered_roots() -> list[Path]:
@@ -54,9 +57,24 @@ def all_runs() -> list[RunDir]:
     """Every run that can be found, the newest first."""
     found: list[tuple[str, Path]] = []
     for root in known_roots():
-        names = (entry.name for entry in os.scandir(root) if not entry.name.startswith("."))
+        try:
+            names = os.listdir(root)
+        except OSError:  # a remembered root that can't be read any more
+            continue
         found.extend((name, root) for name in names if is_run_name(name))
-    return [RunDir(root / name) for name, root in sorted(found, reverse=True)]
+    return [RunDir(root / name) for name, root in sorted(found, key=_age_key(found), reverse=True)]
+
+
+def _age_key(found: list[tuple[str, Path]]) -> Callable[[tuple[str, Path]], tuple[str, float]]:
+    """Names tell the second; among runs of one second, run.json tells the rest."""
+    seconds = Counter(name[:STAMP] for name, _ in found)
+
+    def key(row: tuple[str, Path]) -> tuple[str, float]:
+        name, root = row
+        alone = seconds[name[:STAMP]] == 1
+        return name[:STAMP], 0.0 if alone else float(RunDir(root / name).run.get("created", 0.0))
+
+    return key
 
 
 def is_run_name(name: str) -> bool:

@@ -226,5 +226,10 @@ def _located(path: Path) -> Path:
 
 
 def _is_no_project(directory: Path) -> bool:
-    """A home directory, even one that git keeps, and the root of the file system."""
-    return directory in (Path.home().resolve(), Path(directory.anchor))
+    """A home directory, even one that git keeps, the root of the file system, and a place for everybody like /tmp."""
+    if directory == Path(directory.anchor) or directory.stat().st_mode & stat.S_ISVTX:
+        return True
+    try:
+        return directory == Path.home().resolve()
+    except RuntimeError:  # nobody knows this user's home
+        return False

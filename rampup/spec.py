@@ -11,7 +11,8 @@ from msgspec import Struct
 Value = None | bool | int | float | str | list["Value"]
 """What a setting may hold: what TOML can say, and None for `not set`."""
 
-SettingType = Literal["int", "float", "str", "bool", "list"]
+SettingType = Literal["int", "float", "number", "str", "bool", "list"]
+"""`number` is what a user's own file declares with a whole number: whole or not, as it is typed."""
 
 
 class Setting(Struct, frozen=True):
@@ -36,8 +37,18 @@ class Resources(Struct, frozen=True, kw_only=True):
     tasks_per_node: int = 1
     gpus_per_node: int = 0
     cpus_per_task: int | None = None
+    mem: str | None = None
     time: str | None = None
     devices: list[int] | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    constraint: str | None = None
+    exclude: str | None = None
+    mail: str | None = None
+    slurm: list[str] = []
+    """Further sbatch options, each KEY=VALUE."""
 
     @property
     def world_size(self) -> int:
@@ -67,7 +78,6 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu_type: str | None = None
     requeue: bool = True
     """Whether the site lets a job be requeued."""
-    modules: list[str] = []
     cpu_bind: str | None = None
     hint: str | None = None
     """For srun on nodes with hyper-threads: `nomultithread`."""
@@ -85,7 +95,8 @@ class RecipeInfo(Struct, frozen=True, kw_only=True):
     name: str
     about: str
     folder: str
-    engine: Literal["torch", "none"]
+    engine: str
+    """torch, or none for a script."""
     entry: str
     """For an engine `module:Class`, otherwise a script; both relative to the folder."""
     extra: str = ""
@@ -113,6 +124,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """`train.lr` -> `command line`."""
     config_file: str | None
     cwd: str
+    smoke: bool = False
+    """A trial: one step, one checkpoint, one resume, in the debug queue."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -1,33 +1,39 @@
 """From a RunSpec to a run that goes: preflight, the run directory, the snapshot of the user's code, submission."""
 
 import getpass
+import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from rampup import __version__, environment, processes, rank, rundir, runs, snapshot
+from rampup import __version__, environment, processes, rank, records, rundir, runs, snapshot
+from rampup.clusters.load import load as load_cluster
 from rampup.diagnose.catalogue import preflight
-from rampup.plan import job_config, plan, program_of
+from rampup.plan import job_config, job_script, plan, program_of
 from rampup.recipes.load import HERE as BUILTIN_RECIPES
+from rampup.recipes.load import program_of as recipe_program
 from rampup.rundir import RunDir
-from rampup.schedulers import local
+from rampup.schedulers import allocation, local, slurm, slurm_options
 from rampup.spec import RunSpec
+from rampup.states import job_of, look
 
 
-def make_run(spec: RunSpec) -> RunDir:
-    """Refuse what can't work; then make the run directory, complete or not at all."""
+def make_run(spec: RunSpec, tell: Callable[[str], None]) -> RunDir:
+    """Refuse what can't work, tell what is only doubtful; then make the run directory, complete or not at all."""
     root = runs.default_root(spec.cluster)
-    preflight(spec, root)
+    for note in preflight(spec, root):
+        tell(f"note: {note.cause}; try: {note.remedy}")
     run_id, created = runs.new_id(), time.time()
     final = rundir.directory_of(root, spec.name, run_id, created)
     identity = {
         "id": run_id,
         "name": spec.name,
         "created": created,
-        "user": getpass.getuser(),
+        "user": user(),
         "host": processes.host(),
         "rampup": __version__,
         "study": None,
@@ -49,20 +55,45 @@ def fill(made: RunDir, spec: RunSpec, final: Path) -> None:
         if spec.recipe is not None:
             spec = replace(spec, recipe=replace(spec.recipe, folder=str(Path(argv[-1]).parent)))
             argv = program_of(spec, final)
-    rundir.write_json(made.config_file, job_config(spec, argv, builtin))
-    rundir.write_json(made.env_file, {**environment.describe(), "code": code})
+    records.write_json(made.config_file, job_config(spec, argv, builtin))
+    records.write_json(made.env_file, {**environment.describe(), "code": code})
     shutil.copyfile(rank.__file__, made.rank_program)
+    if spec.cluster.scheduler == "slurm":
+        made.job_script.write_text(job_script(spec, final), encoding="utf-8")
     if spec.config_file is not None:
         shutil.copyfile(spec.config_file, made.user_file)
+
+
+def user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container runs as a number that nobody knows
+        return str(os.getuid())
 
 
 def script_of(spec: RunSpec) -> tuple[str, ...]:
     """The command whose code is kept; for a recipe in a user's own folder, its program there."""
     if spec.recipe is None:
         return spec.command
-    program = spec.recipe.entry.partition(":")[0].removesuffix(".py") + ".py"
-    return ("python", str(Path(spec.recipe.folder) / program))
+    return ("python", str(Path(spec.recipe.folder) / recipe_program(spec.recipe.entry)))
 
 
-def start(run: RunDir, spec: RunSpec, detach: bool) -> subprocess.Popen[bytes]:
+def start(run: RunDir, spec: RunSpec, detach: bool) -> subprocess.Popen[bytes] | None:
+    """Hand the run to its scheduler. A local launcher is returned, for who wants to wait for it."""
+    if spec.cluster.scheduler == "slurm" and allocation.is_here(spec.cluster):
+        return allocation.start(run)
+    if spec.cluster.scheduler == "slurm":
+        slurm.submit(run, spec.cluster, slurm_options.job_name(spec, run.id))
+        return None
     return local.submit(run, plan(spec, run.path), detach)
+
+
+def cancel(run: RunDir) -> None:
+    """Stop a run through its scheduler."""
+    asked = job_of(run, look(run).facts, run.recorded("submitted") or {})
+    if asked is not None:
+        slurm.cancel(load_cluster(asked[0]), asked[1])
+        run.record("cancelled", by="rampup cancel")
+    else:
+        run.record("cancelled", by="rampup cancel")
+        local.cancel(run)

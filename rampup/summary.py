@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from rampup.engines.settings import lower_is_better
 from rampup.launchers.outcome import CODES
-from rampup.rundir import Record, RunDir, State
+from rampup.records import Record
+from rampup.rundir import RunDir, State
+from rampup.states import state_of
 
 NOT_METRICS = ("t", "step", "epoch")
 
@@ -15,7 +18,7 @@ def exit_code(state: State) -> int | None:
 
 def describe(run: RunDir) -> dict[str, Any]:
     """The object that `run --json`, `wait --json` and `show --json` print."""
-    state = run.state()
+    state = state_of(run)
     history = run.history()
     return {
         "id": run.id,
@@ -24,6 +27,7 @@ def describe(run: RunDir) -> dict[str, Any]:
         "state": state.name,
         "exit_code": exit_code(state),
         "cause": state.cause or None,
+        "as_of_s": state.as_of_s,
         "attempts": len(run.attempt_numbers()),
         "metrics": merged(history),
         "best": best_of(run, history),
@@ -41,11 +45,12 @@ def merged(history: list[Record]) -> Record:
 def best_of(run: RunDir, history: list[Record]) -> Record | None:
     """The best row by the metric that the run monitors, if it monitors one."""
     train = run.config.get("train", {})
-    metric, mode = train.get("monitor"), train.get("monitor_mode", "max")
-    rows = [row for row in history if isinstance(row.get(metric), int | float)]
+    metric = train.get("monitor")
+    rows = [row for row in history if "samples_s" in row and isinstance(row.get(metric), int | float)]  # ends of epochs
     if not rows:
         return None
-    best = (min if mode == "min" else max)(rows, key=lambda row: row[metric])
+    lowest = lower_is_better(metric, train.get("monitor_mode", "auto"))
+    best = (min if lowest else max)(rows, key=lambda row: row[metric])
     return {"metric": metric, "value": best[metric], "epoch": best.get("epoch"), "step": best.get("step")}
 
 
@@ -56,8 +61,14 @@ def phases_of(run: RunDir) -> dict[str, float]:
     return dict(end.get("phases", {})) if end else {}
 
 
-def wall_s(run: RunDir) -> float | None:
+def wall_s(facts: Record) -> float | None:
+    """Seconds of an attempt that ended."""
+    if "ended" not in facts or "started" not in facts:
+        return None
+    return float(facts["ended"]) - float(facts["started"])
+
+
+def total_wall_s(run: RunDir) -> float | None:
     """Seconds over all attempts that ended."""
-    spent = [attempt.facts.get("wall_s") for attempt in run.attempts()]
-    known = [seconds for seconds in spent if seconds is not None]
+    known = [seconds for attempt in run.attempts() if (seconds := wall_s(attempt.facts)) is not None]
     return sum(known) if known else None

@@ -7,8 +7,22 @@ from typing import Any
 from rampup.errors import Refused
 from rampup.spec import Setting, Value
 
-PYTHON_TYPES = {"int": int, "float": float, "str": str, "bool": bool, "list": list}
-WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "list": "a list"}
+PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float,),
+    "number": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+    "list": (list,),
+}
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "number": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "list": "a list",
+}
 
 
 def checked(setting: Setting, found: Any, key: str, origin: str) -> Value:
@@ -29,7 +43,7 @@ def checked(setting: Setting, found: Any, key: str, origin: str) -> Value:
 
 
 def _fits(setting: Setting, value: Any) -> bool:
-    if type(value) is not PYTHON_TYPES[setting.type]:  # not isinstance: a bool is an int to it
+    if type(value) not in PYTHON_TYPES[setting.type]:  # not isinstance: a bool is an int to it
         return False
     return not isinstance(value, float) or math.isfinite(value)
 

@@ -4,17 +4,21 @@ Reads the run directory, builds the job, imports the recipe, hands both to the e
 failure leaves error-<rank>.json, one line and a hint or a traceback in the rank's log, and an exit code.
 """
 
+import atexit
 import importlib
+import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from rampup.errors import RampupError, nearest
-from rampup.rundir import Record, RunDir
+from rampup.records import Record
+from rampup.rundir import RunDir
 from rampup.runtime import failure
 from rampup.runtime.context import RankContext, from_environ
 from rampup.runtime.job import Job, Outcome, open_job
@@ -82,5 +86,16 @@ def _end_in_good_order(signum: int, frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)
 
 
+def leave(code: int) -> NoReturn:
+    """End without unloading torch, which takes a second and frees nothing that the end of a process does not."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -19,7 +19,8 @@ VERBS = {
     "cancel": "Stop runs.",
     "recipe": "What can be trained: list, show.",
     "fetch": "Get a data set into the cache.",
-    "doctor": "Check this machine.",
+    "doctor": "Check this machine, or a cluster.",
+    "sandbox": "A real Slurm of several nodes on this machine.",
     "completion": "Tab completion for your shell.",
 }
 
@@ -82,7 +83,3 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our pipe went away (`rampup list | head`); there is nobody left to tell.
-        sys.stdout = None
-        sys.exit(0)

@@ -5,7 +5,8 @@ import click
 from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option
-from rampup.schedulers import local
+from rampup.states import state_of
+from rampup.submit import cancel
 
 
 @click.command()
@@ -17,14 +18,13 @@ def command(wanted: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     found = [runs.find(name) for name in wanted]
     states = {}
     for run in found:
-        if run.state().ended:
-            states[run.id] = f"already {run.state().name}"
+        if state_of(run).ended:
+            states[run.id] = f"already {state_of(run).name}"
         elif dry_run:
             states[run.id] = "would be cancelled"
         else:
-            run.record("cancelled", by="rampup cancel")
-            local.cancel(run)
-            states[run.id] = run.state().name
+            cancel(run)
+            states[run.id] = state_of(run).name
     if as_json:
         output.emit_json(states)
         return 0

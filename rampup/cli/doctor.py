@@ -16,7 +16,7 @@ WIDTH = len("problem") + 2
 @click.option("--on", "cluster", default="local", metavar="CLUSTER", help="Where runs shall go.  [default: local]")
 @json_option
 def command(cluster: str, as_json: bool) -> int:
-    """Check this machine."""
+    """Check this machine, or what a cluster has and wants."""
     findings = doctor(cluster, runs.default_root(load(cluster)))
     problems = [finding for finding in findings if finding.level == "problem"]
     if as_json:
@@ -24,7 +24,7 @@ def command(cluster: str, as_json: bool) -> int:
     else:
         for finding in findings:
             show(finding)
-        output.next_step(next_command(findings))
+        output.next_step(next_command(findings, cluster))
     return 1 if problems else 0
 
 
@@ -36,9 +36,10 @@ def show(finding: Finding) -> None:
             print(" " * WIDTH + line)
 
 
-def next_command(findings: list[Finding]) -> str:
+def next_command(findings: list[Finding], cluster: str) -> str:
     """What hinders most; when nothing does, the first training."""
     first = [finding for finding in findings if finding.level == "problem"]
     missing = [finding for finding in findings if finding.level == "note" and finding.id.startswith("framework-")]
     hindering = first + missing
-    return hindering[0].remedy if hindering else "rampup run digits"
+    first_training = "rampup run digits" if cluster == "local" else f"rampup run digits --on {cluster}"
+    return hindering[0].remedy if hindering else first_training

@@ -14,7 +14,8 @@ from rampup.times import seconds_of
 
 def show_plan(spec: RunSpec, as_json: bool) -> int:
     root = runs.default_root(spec.cluster)
-    preflight(spec, root)
+    for note in preflight(spec, root):
+        output.say(f"note: {note.cause}; try: {note.remedy}")
     run_dir = root / "RUN"
     settings = settings_of(spec)
     program, launcher = program_of(spec, run_dir), plan(spec, run_dir)

@@ -5,14 +5,18 @@ from typing import Any
 
 from rampup.cli import output
 from rampup.rundir import RunDir, State
-from rampup.summary import best_of, describe, exit_code, merged, phases_of, wall_s
+from rampup.states import state_of
+from rampup.summary import best_of, describe, exit_code, merged, phases_of, total_wall_s
 
 TRACE_LINES = 25
 
 
 def tell_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
     """Say how the run ended; returns the exit code of the command line."""
-    state = run.state()
+    if not run.run_file.exists():
+        output.say(f"failed: the run directory {run.path} vanished")
+        return launcher_code or 100
+    state = state_of(run)
     code = exit_code(state)
     if code is None:
         code = launcher_code or 100
@@ -28,7 +32,7 @@ def tell_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
 
 def tell_success(run: RunDir) -> None:
     history = run.history()
-    spent = wall_s(run)
+    spent = total_wall_s(run)
     took = f" in {output.duration(spent)}" if spent is not None else ""
     output.say(f"{output.paint('completed', output.GREEN, sys.stderr)}{took}")
     for line in (metrics_line(merged(history)), best_line(best_of(run, history)), phases_line(phases_of(run))):
@@ -67,8 +71,12 @@ def tell_failure(run: RunDir, state: State) -> None:
     trace = trace_of(run, state)
     if trace:
         output.say(trace)
-    rank = f" --rank {state.failed_rank}" if state.failed_rank else ""
-    output.next_step(f"rampup logs {run.id}{rank}" if state.name != "cancelled" else f"rampup show {run.id}")
+    output.next_step(logs_of(run, state) if state.name != "cancelled" else f"rampup show {run.id}")
+
+
+def logs_of(run: RunDir, state: State) -> str:
+    """The command that shows the log of the rank that failed."""
+    return f"rampup logs {run.id}" + (f" --rank {state.failed_rank}" if state.failed_rank else "")
 
 
 def trace_of(run: RunDir, state: State) -> str:

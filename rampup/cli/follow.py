@@ -1,10 +1,10 @@
-"""A foreground run: pass on what rank 0 prints, draw the bar on a terminal, and say at the end how it went.
+"""Looking on: pass on what rank 0 prints, draw the bar on a terminal, and say at the end how it went.
 
 It reads files of the run directory like any other reader; the run does not know that somebody is looking.
-Ctrl-C cancels a local foreground run in good order.
 """
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +16,10 @@ from typing import Any
 
 from rampup.cli import output
 from rampup.cli.ending import tell_end
-from rampup.rundir import RunDir, read_json
+from rampup.cli.wait import patience
+from rampup.records import read_json
+from rampup.rundir import RunDir
+from rampup.states import state_of
 
 POLL_S = 0.05
 
@@ -88,6 +91,7 @@ class Screen:
         self.stream = sys.stderr if as_json else sys.stdout
         self.bar = Bar()
         self.rest = b""
+        self.closed = False
 
     def show(self, data: bytes) -> None:
         if self.bar.live is None or not self.stream.isatty():
@@ -99,42 +103,70 @@ class Screen:
             self.bar.above(lines + newline)
 
     def _write(self, data: bytes) -> None:
-        if data:
+        if not data or self.closed:
+            return
+        try:
             self.stream.buffer.write(data)
             self.stream.flush()
+        except BrokenPipeError:  # `| head`: nobody reads any more, which is no reason to stop training
+            self.closed = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            output.say("note: nobody reads the output any more; the run goes on")
 
     def close(self) -> None:
         self.bar.stop()
         self._write(self.rest)
 
 
-def follow_foreground(run: RunDir, start: Callable[[], subprocess.Popen[bytes]], as_json: bool) -> int:
-    if not as_json:
-        output.say(f"run {run.id} in {run.path}")
-    screen = Screen(as_json)
-    with interrupt_flag() as interrupted:
-        launcher = start()
-        tail = Tail(run.attempt(1).rank_log(0))
-        while launcher.poll() is None:
-            if interrupted:
-                cancel(run, launcher, screen)
-                break
-            screen.bar.update(read_json(run.attempt(1).progress_file))
+def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_json: bool) -> None:
+    """Show a run until it ends, or until somebody has had enough."""
+    screen, tail, attempt = Screen(as_json), Tail(Path()), None
+    while not interrupted:
+        more = goes_on()  # asked before reading: what is written until the end is not missed
+        newest = run.last_attempt()
+        if newest is not None and (attempt is None or newest.number != attempt.number):
+            attempt, tail = newest, Tail(newest.rank_log(0))
+        if attempt is not None:
+            screen.bar.update(read_json(attempt.progress_file))
             screen.show(tail.read())
-            time.sleep(POLL_S)
-        launcher.wait()
-        screen.show(tail.read())
-        screen.close()
+        if not more:
+            break
+        time.sleep(POLL_S)
+    screen.close()
+
+
+def follow_foreground(run: RunDir, launcher: subprocess.Popen[bytes], interrupted: list[int], as_json: bool) -> int:
+    """A run that is ours: Ctrl-C cancels it."""
+    follow(run, lambda: launcher.poll() is None, interrupted, as_json)
+    if interrupted:
+        output.say(f"stopping {run.id} ...")
+        with contextlib.suppress(OSError):  # on a full disk the run must still be stopped
+            run.record("cancelled", by="Ctrl-C")
+        launcher.send_signal(signal.SIGTERM)
+    launcher.wait()
     code = tell_end(run, launcher.returncode, as_json)
     return 130 if interrupted else code
 
 
-def cancel(run: RunDir, launcher: subprocess.Popen[bytes], screen: Screen) -> None:
-    screen.bar.stop()
-    output.say(f"stopping {run.id} ...")
-    with contextlib.suppress(OSError):  # on a full disk the run must still be stopped
-        run.record("cancelled", by="Ctrl-C")
-    launcher.send_signal(signal.SIGTERM)
+def follow_job(run: RunDir, interrupted: list[int], as_json: bool) -> int:
+    """A job of a scheduler: Ctrl-C stops following and never cancels it."""
+    begun, said = time.monotonic(), ""
+
+    def goes_on() -> bool:
+        nonlocal said
+        state = state_of(run, patience(time.monotonic() - begun))
+        words = f"{state.name}: {state.cause}" if state.name == "pending" else state.name
+        if words != said and not state.ended:
+            output.say(words)
+        said = words
+        return not state.ended
+
+    follow(run, goes_on, interrupted, as_json)
+    if not interrupted:
+        return tell_end(run, None, as_json)
+    output.say(f"no longer following; {run.id} goes on")
+    output.next_step(f"rampup logs -f {run.id}")
+    return 130
 
 
 @contextlib.contextmanager
@@ -145,9 +177,8 @@ def interrupt_flag() -> Iterator[list[int]]:
     def note(number: int, frame: FrameType | None) -> None:
         seen.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    yield seen
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # all is said; a third Ctrl-C must not spoil the exit code

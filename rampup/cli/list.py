@@ -8,20 +8,24 @@ import click
 from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import json_option
-from rampup.rundir import RunDir
+from rampup.rundir import State
+from rampup.states import Seen, look, states_of
+from rampup.summary import wall_s
 
 SHOWN = 20
 
 
 @click.command()
 @click.option("--all", "show_all", is_flag=True, help=f"All of them, not the newest {SHOWN} alone.")
-@click.option("--state", "wanted", metavar="STATE", help="Only runs in this state.")
+@click.option("--state", "wanted", type=click.Choice(list(output.STATE_COLOURS)), help="Only runs in this state.")
 @json_option
 def command(show_all: bool, wanted: str | None, as_json: bool) -> int:
     """The runs, the newest first."""
     found = runs.all_runs()
-    chosen = found if show_all or wanted else found[:SHOWN]
-    rows = [row for run in chosen if (row := describe_briefly(run)) and wanted in (None, row["state"])]
+    chosen = [look(run) for run in (found if show_all or wanted else found[:SHOWN])]
+    states = states_of(chosen)
+    rows = [describe_briefly(seen, states[seen.run.path]) for seen in chosen]
+    rows = [row for row in rows if wanted in (None, row["state"])]
     if as_json:
         output.emit_json(rows)
         return 0
@@ -37,16 +41,17 @@ def command(show_all: bool, wanted: str | None, as_json: bool) -> int:
     return 0
 
 
-def describe_briefly(run: RunDir) -> dict[str, Any]:
-    identity, attempt = run.run, run.last_attempt()
-    facts = attempt.facts if attempt else {}
+def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
+    run, attempt, facts = seen
+    identity = run.run
     return {
         "id": run.id,
         "dir": str(run.path),
         "name": identity.get("name", "?"),
-        "state": run.state_of(attempt, facts).name,
+        "state": state.name,
+        "as_of_s": state.as_of_s,
         "created": identity.get("created"),
-        "wall_s": facts.get("wall_s"),
+        "wall_s": wall_s(facts),
         "ranks": facts.get("world_size"),
         "metrics": attempt.last_metrics() if attempt else {},
     }
@@ -60,7 +65,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["id"],
         row["name"],
-        row["state"],
+        row["state"] if row["as_of_s"] is None else f"{row['state']}, {age(row['as_of_s'])} ago",
         age(time.time() - created) if created else "?",
         output.duration(wall) if wall is not None else "-",
         str(row["ranks"] or "-"),

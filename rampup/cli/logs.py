@@ -9,8 +9,10 @@ from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import json_option, run_argument
 from rampup.cli.follow import Tail
-from rampup.errors import RunNotFound
+from rampup.cli.wait import patience
+from rampup.errors import RunNotFound, UsageError
 from rampup.rundir import RunDir
+from rampup.states import state_of
 
 POLL_S = 0.2
 
@@ -22,6 +24,8 @@ POLL_S = 0.2
 @json_option
 def command(run: str | None, follow: bool, rank: int, as_json: bool) -> int:
     """What a rank printed. RUN is an id or a prefix of one (default: the latest)."""
+    if as_json and follow:
+        raise UsageError("--json is one value, and --follow has no end", "leave one of them out")
     found = runs.find(run)
     if as_json:
         lines = log_of(found, rank).decode(errors="replace").splitlines()
@@ -45,13 +49,15 @@ def log_of(run: RunDir, rank: int) -> bytes:
         raise RunNotFound(f"run {run.id} has no rank {rank}", f"its ranks are 0 to {size - 1}")
     log = attempt.rank_log(rank)
     said = log.read_bytes() if log.exists() else b""
-    return said or (attempt.job_log.read_bytes() if attempt.job_log.exists() else b"")
+    launcher = [path for path in (attempt.job_log, *run.slurm_logs()) if path.exists()]
+    return said or b"".join(path.read_bytes() for path in launcher)
 
 
 def follow_log(run: RunDir, rank: int) -> None:
-    tail = None
+    tail, begun = None, time.monotonic()
     while True:
-        ended = run.state().ended  # asked before reading: what is written until the end is not missed
+        # asked before reading: what is written until the end is not missed
+        ended = state_of(run, patience(time.monotonic() - begun)).ended
         attempt = run.last_attempt()
         if tail is None and attempt is not None:
             tail = Tail(attempt.rank_log(rank))
@@ -59,6 +65,6 @@ def follow_log(run: RunDir, rank: int) -> None:
             sys.stdout.buffer.write(tail.read())
             sys.stdout.flush()
         if ended:
-            output.say(f"{run.id} {run.state().name}")
+            output.say(f"{run.id} {state_of(run).name}")
             return
         time.sleep(POLL_S)

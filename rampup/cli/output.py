@@ -84,6 +84,8 @@ def duration(seconds: float) -> str:
 
 def number(value: Any) -> str:
     """A metric for people: four significant digits, thousands with commas."""
+    if value is None:
+        return "nan"  # JSON has no such number; the log tells which it was
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int) or abs(value) >= 1000:

@@ -1,6 +1,8 @@
 """`rampup run`: settings, a run directory, and off it goes; then it is followed to its end, or left alone."""
 
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +14,44 @@ from rampup.cli.arguments import complete_recipe, dry_run_option, json_option
 from rampup.config import Request, resolve
 from rampup.errors import UsageError
 
-RESOURCE_OPTIONS = ("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task", "time", "devices")
+RESOURCE_OPTIONS = {
+    "nodes": ("N", "Machines."),
+    "tasks_per_node": ("T", "Ranks on each machine."),
+    "gpus_per_node": ("G", "GPUs on each machine."),
+    "cpus_per_task": ("C", "CPUs of each rank (default: a fair share; 1 on a cluster)."),
+    "mem": ("M", "Memory of each machine, e.g. 16G."),
+    "time": ("T", "Time limit: minutes, H:MM:SS or D-HH:MM:SS."),
+    "devices": ("0,1", "Which GPUs, by index; an empty list hides them all."),
+    "partition": ("P", "Slurm partition."),
+    "account": ("A", "Slurm account."),
+    "qos": ("Q", "Slurm quality of service."),
+    "reservation": ("R", "Slurm reservation."),
+    "constraint": ("F", "Features that the nodes must have."),
+    "exclude": ("NODES", "Nodes to avoid."),
+    "mail": ("ADDRESS", "Where Slurm writes to when the job begins and ends."),
+}
+"""Options that are settings of [resources]: how they are shown in --help."""
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+def resource_options(function: Callable[..., int]) -> Callable[..., int]:
+    for name, (metavar, about) in reversed(RESOURCE_OPTIONS.items()):
+        function = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=about)(function)
+    return function
+
+
+@click.command()
 @click.argument(
     "words", nargs=-1, shell_complete=complete_recipe, metavar="[RECIPE | FILE.toml] [KEY=VALUE]... [-- CMD]"
 )
 @click.option("--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local).")
 @click.option("--name", help="A name for the run (default: the recipe's or the script's).")
-@click.option("--nodes", metavar="N", help="Machines.")
-@click.option("--tasks-per-node", metavar="T", help="Ranks on each machine.")
-@click.option("--gpus-per-node", metavar="G", help="GPUs on each machine.")
-@click.option("--cpus-per-task", metavar="C", help="CPUs of each rank (default: a fair share).")
-@click.option("--time", metavar="T", help="Time limit: minutes, H:MM:SS or D-HH:MM:SS.")
-@click.option("--devices", metavar="0,1", help="Which GPUs, by index; an empty list hides them all.")
-@click.option("--detach", is_flag=True, help="Return at once; the run survives this terminal.")
+@resource_options
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option of sbatch; may be repeated.")
+@click.option("--follow", is_flag=True, help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.")
+@click.option("--detach", is_flag=True, help="On this machine: return at once; the run survives this terminal.")
+@click.option(
+    "--smoke", is_flag=True, help="On a cluster: try it in the debug queue: one step, one checkpoint, one resume."
+)
 @dry_run_option
 @json_option
 @click.pass_context
@@ -37,7 +61,10 @@ def command(
     words: tuple[str, ...],
     on: str | None,
     name: str | None,
+    slurm: tuple[str, ...],
+    follow: bool,
     detach: bool,
+    smoke: bool,
     dry_run: bool,
     as_json: bool,
     **resources: str | None,
@@ -46,28 +73,37 @@ def command(
 
     \b
     rampup run mnist lr=3e-4 epochs=3 --tasks-per-node 2
-    rampup run rampup.toml
+    rampup run mnist --on sandbox --nodes 2 --follow
     rampup run --tasks-per-node 2 -- python my_script.py --lr 0.1
 
     KEY=VALUE sets a value of [train]; a dotted key reaches any table (resources.nodes=2). `rampup recipe show NAME`
     lists the settings of a recipe.
     """
-    request = make_request(words, ctx.obj, on, name, resources)
+    request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke)
     spec = resolve(request, Path.cwd())
     if dry_run:
         from rampup.cli.dry_run import show_plan
 
         return show_plan(spec, as_json)
+    from rampup.cli import follow as following
     from rampup.submit import make_run, start
 
-    run = make_run(spec)
+    run = make_run(spec, output.say)
     remember(run.path.parent)
-    if detach:
-        start(run, spec, detach=True)
-        return tell_started(run, as_json)
-    from rampup.cli.follow import follow_foreground
+    if not as_json and not detach:
+        output.say(f"run {run.id} in {run.path}")
+    with following.interrupt_flag() as interrupted:
+        launcher = start(run, spec, detach)
+        if detach or (launcher is None and not follow and not smoke):
+            return tell_started(run, as_json)
+        if launcher is None:
+            return following.follow_job(run, interrupted, as_json)
+        return following.follow_foreground(run, launcher, interrupted, as_json)
 
-    return follow_foreground(run, lambda: start(run, spec, detach=False), as_json)
+
+def allocation() -> str | None:
+    """Inside an allocation of Slurm (salloc, an interactive node) the run uses what is granted already."""
+    return "slurm" if "SLURM_JOB_ID" in os.environ else None
 
 
 def make_request(
@@ -76,6 +112,8 @@ def make_request(
     on: str | None,
     name: str | None,
     resources: dict[str, Any],
+    slurm: tuple[str, ...],
+    smoke: bool,
 ) -> Request:
     if user_command == ():
         raise UsageError("there is no command after --", "rampup run -- python my_script.py")
@@ -90,6 +128,8 @@ def make_request(
         command=user_command,
         settings=tuple(word for word in words if "=" in word),
         options={key: text for key in RESOURCE_OPTIONS if (text := resources[key]) is not None},
+        slurm=slurm,
+        smoke=smoke,
         on=on,
         name=name,
     )
@@ -108,8 +148,9 @@ def tell_started(run: Any, as_json: bool) -> int:
 
         output.emit_json(describe(run))
     else:
+        job = (run.recorded("submitted") or {}).get("job")
         print(run.id)
-        output.say(f"started in the background: {run.path}")
+        output.say(f"submitted as job {job}" if job else f"started in the background: {run.path}")
         output.next_step(f"rampup logs -f {run.id}")
     sys.stdout.flush()
     return 0

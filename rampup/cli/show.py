@@ -8,8 +8,10 @@ from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import json_option, run_argument
 from rampup.cli.ending import best_line, metrics_line, phases_line
+from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
 from rampup.rundir import RunDir
-from rampup.summary import describe, phases_of, wall_s
+from rampup.schedulers.slurm_usage import Usage
+from rampup.summary import describe, phases_of, total_wall_s
 
 
 @click.command()
@@ -22,10 +24,12 @@ def command(run: str | None, history: bool, as_json: bool) -> int:
     if history:
         return show_history(found, as_json)
     facts = describe(found)
+    usage = usage_when_ended(found, facts["state"])
     if as_json:
-        output.emit_json({**facts, "phases": phases_of(found), "config": found.config, "run": found.run})
+        spent = {"phases": phases_of(found), "usage": usage_json(usage, facts["state"])}
+        output.emit_json({**facts, **spent, "config": found.config, "run": found.run})
         return 0
-    show_people(found, facts)
+    show_people(found, facts, usage)
     return 0
 
 
@@ -41,19 +45,22 @@ def show_history(run: RunDir, as_json: bool) -> int:
     return 0
 
 
-def show_people(run: RunDir, facts: dict[str, Any]) -> None:
-    state, spent = facts["state"], wall_s(run)
+def show_people(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None:
+    state, spent = facts["state"], total_wall_s(run)
     took = f" after {output.duration(spent)}" if spent is not None else ""
+    if facts["as_of_s"] is not None:
+        took = f", as it was {output.duration(facts['as_of_s'])} ago: the scheduler does not answer"
     name = output.paint(facts["name"] or "?", output.BOLD)
     print(f"{name}  {run.id}  {output.paint(state, output.STATE_COLOURS[state])}{took}")
     if facts["cause"]:
-        print(f"cause: {facts['cause']}")
+        print(facts["cause"] if state == "pending" else f"cause: {facts['cause']}")
     print(f"directory: {run.path}")
     for line in (
         metrics_line(facts["metrics"]),
         best_line(facts["best"]),
         phases_line(phases_of(run)),
         usage_line(run),
+        *usage_lines(usage, state),
     ):
         if line:
             print(line)
@@ -80,6 +87,7 @@ def show_settings(run: RunDir) -> None:
         (key, "none" if value is None else str(value), origins.get(f"{table}.{key}", ""))
         for table in ("train", "resources")
         for key, value in config.get(table, {}).items()
+        if table == "train" or value not in (None, [])
     ]
     if config.get("command"):
         print(f"command: {' '.join(config['command'])}")

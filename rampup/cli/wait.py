@@ -1,4 +1,4 @@
-"""`rampup wait`: until a run ends. The exit code tells how: 0, 100 failed, 101 goes on, 103 cancelled, 104 timed out."""
+"""`rampup wait`: until a run ends. Its exit code: 0, 100 failed, 101 not yet, 103 cancelled, 104 timed out."""
 
 import time
 
@@ -8,6 +8,7 @@ from rampup import runs
 from rampup.cli.arguments import json_option, run_argument
 from rampup.cli.ending import tell_end
 from rampup.errors import NotFinished
+from rampup.states import state_of
 
 POLL_S = 0.2
 
@@ -19,9 +20,14 @@ POLL_S = 0.2
 def command(run: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until a run ends; the exit code tells how. RUN is an id or a prefix of one (default: the latest)."""
     found = runs.find(run)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while not found.state().ended:
-        if deadline is not None and time.monotonic() >= deadline:
-            raise NotFinished(f"run {found.id} is still {found.state().name}", f"rampup logs -f {found.id}")
+    begun = time.monotonic()
+    while not state_of(found, patience(time.monotonic() - begun)).ended:
+        if timeout is not None and time.monotonic() - begun >= timeout:
+            raise NotFinished(f"run {found.id} is still {state_of(found).name}", f"rampup logs -f {found.id}")
         time.sleep(POLL_S)
     return tell_end(found, None, as_json)
+
+
+def patience(waited_s: float) -> float:
+    """How old an answer of Slurm may be: who has waited for an hour can wait a little longer."""
+    return min(30.0, 2.0 + waited_s / 20)

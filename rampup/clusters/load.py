@@ -4,11 +4,11 @@ Ours lie beside this file; a user's own in $XDG_CONFIG_HOME/rampup/clusters, whe
 A user's profile wins over one of ours with the same name.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
 
+from rampup import places
 from rampup.errors import Refused, nearest
 from rampup.recipes.load import read_toml
 from rampup.spec import Cluster
@@ -17,8 +17,7 @@ HERE = Path(__file__).parent
 
 
 def user_folder() -> Path:
-    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(config) / "rampup" / "clusters"
+    return places.config() / "rampup" / "clusters"
 
 
 def files() -> dict[str, Path]:

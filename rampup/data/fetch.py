@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rampup import places
 from rampup.data import idx
 from rampup.data.sets import DataFile, DataSet, named
 from rampup.errors import RampupError, Refused
@@ -36,7 +37,7 @@ class Fetched(NamedTuple):
 
 
 def cache_root() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rampup" / "data"
+    return places.cache() / "rampup" / "data"
 
 
 def folder(name: str) -> Path:

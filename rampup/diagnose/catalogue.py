@@ -1,7 +1,7 @@
 """The problems rampup knows before a run starts: what is looked at, why it matters, what to do about it.
 
-One catalogue, two readers: `doctor` tells all that it finds on this machine, `preflight` refuses a run at the first
-problem. Each check is a small function that yields findings. Nothing is changed, no framework is imported.
+One catalogue, two readers: `doctor` tells all that it finds, `preflight` refuses a run at the first problem. Each
+check is a small function that yields findings. Nothing is changed, no framework is imported.
 """
 
 import os
@@ -17,7 +17,7 @@ from rampup.data import fetch
 from rampup.data.sets import SETS
 from rampup.diagnose import machine
 from rampup.errors import Refused
-from rampup.spec import RunSpec
+from rampup.spec import Cluster, RunSpec
 
 FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "torch", "lightning": "", "tensorflow": ""}
 """Each with the extra that brings it; one without is named only where it is installed."""
@@ -41,16 +41,13 @@ class Finding(NamedTuple):
 
 
 def doctor(cluster_name: str, runs_root: Path) -> list[Finding]:
-    """All there is to say of this machine and of the place where runs of that cluster live."""
+    """All there is to say of this machine, or of that cluster's Slurm, and of the place where its runs live."""
     cluster = load(cluster_name)
+    about_jobs = this_machine() if cluster.scheduler == "local" else slurm_site(cluster, runs_root)
     return [
         *interpreter(),
         Finding("cluster", "ok", f"cluster {cluster.name}: {cluster.about or cluster.scheduler}"),
-        *cpus(),
-        *memory(),
-        *shared_memory(),
-        *gpus(),
-        *bf16(),
+        *about_jobs,
         *frameworks(),
         *data_sets(),
         *runs_root_writable(runs_root),
@@ -58,20 +55,39 @@ def doctor(cluster_name: str, runs_root: Path) -> list[Finding]:
     ]
 
 
-def preflight(spec: RunSpec, runs_root: Path) -> None:
-    """Refuse a run that can't work, before anything of it is written."""
+def this_machine() -> Iterator[Finding]:
+    """What decides where a run stays here."""
+    for check in (cpus, memory, shared_memory, gpus, bf16):
+        yield from check()
+
+
+def slurm_site(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
+    from rampup.diagnose.slurm_survey import survey  # builds on the records of this file
+
+    return survey(cluster, runs_root)
+
+
+def preflight(spec: RunSpec, runs_root: Path) -> list[Finding]:
+    """Refuse a run that can't work, before anything of it is written; returns what is only worth a note."""
     from rampup.diagnose import request  # builds on the records of this file
 
-    for check in (request.software, request.data, request.size, request.device, request.precision, request.program):
-        _refuse(check(spec))
-    _refuse(runs_root_writable(runs_root))
-    _refuse(runs_root_room(runs_root))
+    checks = (request.software, request.data, request.size, request.device, request.precision, request.program)
+    findings = [finding for check in checks for finding in _passed(check(spec))]
+    findings += _passed(runs_root_writable(runs_root))
+    findings += _passed(runs_root_room(runs_root))
+    if spec.cluster.scheduler == "slurm":
+        from rampup.diagnose import slurm
+
+        findings += _passed(slurm.request(spec, runs_root))
+    return [finding for finding in findings if finding.level == "note"]
 
 
-def _refuse(findings: Iterator[Finding]) -> None:
+def _passed(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """All findings, up to the first that hinders the run."""
     for finding in findings:
         if finding.level == "problem":
             raise Refused(finding.cause, finding.remedy)
+        yield finding
 
 
 # the machine ----------------------------------------------------------------------------------------------------

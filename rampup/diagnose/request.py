@@ -41,6 +41,13 @@ def size(spec: RunSpec) -> Iterator[Finding]:
             allowed = f"1 to {most}" if most is not None else "1 or more"
             option = key.replace("_", "-")
             yield _problem("size", f"{key} is {value}, cluster {cluster.name} allows {allowed}", f"--{option} 1")
+    if cluster.scheduler == "local" and asked.nodes > 1:
+        yield _problem("size", f"nodes is {asked.nodes}, and this is one machine", "--nodes 1, or --on CLUSTER")
+    cpus = machine.cpus().allowed
+    if cluster.scheduler == "local" and (asked.cpus_per_task or 0) > cpus:
+        yield _problem(
+            "size", f"cpus_per_task is {asked.cpus_per_task}, this machine has {cpus}", f"--cpus-per-task {cpus}"
+        )
 
 
 def device(spec: RunSpec) -> Iterator[Finding]:
@@ -50,6 +57,8 @@ def device(spec: RunSpec) -> Iterator[Finding]:
     if spec.kind == "engine" and spec.train.get("device") == "cpu" and asked > 0:
         cause = f"gpus_per_node={asked} reserves a GPU, and device=cpu leaves it unused"
         yield _problem("idle-gpu", cause, "ask for no GPU with --gpus-per-node 0, or set device=auto")
+    if spec.kind == "engine" and spec.train.get("device") == "cuda" and _is_here(spec) and not machine.gpus():
+        yield _problem("gpus", "device=cuda, and this machine has no GPU", "device=auto")
     if asked > 0 and _is_here(spec) and asked > (seen := len(machine.gpus())):
         yield _problem("gpus", f"gpus_per_node is {asked}, this machine has {seen}", f"--gpus-per-node {seen}")
 

@@ -7,6 +7,7 @@ from rampup.spec import Setting
 
 TORCH: dict[str, Setting] = {
     "epochs": Setting("int", 10, "passes over the training data", low=1),
+    "max_steps": Setting("int", None, "stop after so many steps, for a trial", low=1, optional=True),
     "batch_size": Setting("int", 100, "samples per optimizer step over all ranks, whatever their number", low=1),
     "lr": Setting("float", 1e-3, "learning rate", low=0.0),
     "optimizer": Setting("str", "adam", "rule of the update", choices=("adam", "adamw", "sgd")),
@@ -21,7 +22,7 @@ TORCH: dict[str, Setting] = {
     "accumulate": Setting(
         "int", 1, "cut each batch into so many pieces to save memory; the step stays the same", low=1
     ),
-    "clip": Setting("float", None, "largest norm of the gradient", low=0.0, optional=True),
+    "clip": Setting("float", None, "largest norm of the gradient", low=1e-9, optional=True),
     "seed": Setting("int", 1, "seed of the weights, the order of the data and dropout", low=0),
     "device": Setting("str", "auto", "where to compute", choices=("auto", "cpu", "cuda", "mps")),
     "precision": Setting("str", "fp32", "of the forward pass; weights stay fp32", choices=("fp32", "bf16", "fp16")),
@@ -32,10 +33,21 @@ TORCH: dict[str, Setting] = {
     ),
     "eval_batch_size": Setting("int", 1000, "samples per validation batch on each rank", low=1),
     "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
-    "monitor_mode": Setting("str", "max", "whether a higher or a lower value is better", choices=("max", "min")),
+    "monitor_mode": Setting(
+        "str",
+        "auto",
+        "which value is better; auto: the lower one for a loss or an error",
+        choices=("auto", "max", "min"),
+    ),
     "target": Setting("float", None, "stop when the monitored metric reaches this", optional=True),
     "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
     "checkpoint": Setting("bool", True, "save the best and the last epoch"),
 }
 
 ENGINES: dict[str, dict[str, Setting]] = {"torch": TORCH}
+
+
+def lower_is_better(monitor: str, mode: str) -> bool:
+    if mode != "auto":
+        return mode == "min"
+    return any(word in monitor for word in ("loss", "error"))

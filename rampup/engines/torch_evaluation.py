@@ -25,7 +25,7 @@ class Evaluation:
         self._batch_size: int = task.settings.eval_batch_size
         self._channels_last: bool = task.settings.channels_last
         self._data = data if data is not None and len(data) else None
-        self._names = sorted(self._sums_of(0, 1)) if self._data else []
+        self._names = sorted(self._sums_of(0, min(self._batch_size, len(self._data)))) if self._data else []
 
     @property
     def metrics(self) -> list[str]:

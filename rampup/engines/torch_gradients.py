@@ -43,7 +43,9 @@ class Alone:
 class Flat(Alone):
     """All gradients are views of one buffer, reduced by one all_reduce; the loss rides in its last element.
 
-    The sum does not depend on when each gradient was ready, so it is the same bit for bit in every run.
+    The sum does not depend on when each gradient was ready, so it is the same bit for bit in every run. The first
+    step tells which parameters the loss reaches; the others keep no gradient, as in a plain loop, so an optimizer
+    leaves them alone on any number of ranks.
     """
 
     def __init__(self, model: nn.Module, scaler: GradScaler, world: World) -> None:
@@ -52,13 +54,14 @@ class Flat(Alone):
         kinds = {parameter.dtype for parameter in self.parameters}
         if len(kinds) != 1:
             raise RampupError(f"gradients=flat needs parameters of one type, not {len(kinds)}", "gradients=ddp")
-        size = sum(parameter.numel() for parameter in self.parameters)
-        self._buffer = torch.zeros(size + 1, dtype=kinds.pop(), device=world.device)
-        self._total = self._buffer[-1]
-        self._show_as_gradients()
+        self._kind = kinds.pop()
+        self._total = torch.zeros((), dtype=self._kind, device=world.device)
+        self._buffer: Tensor | None = None
+        self._unreached: list[nn.Parameter] = []
 
     def begin(self, samples: int, pieces: int) -> None:
-        self._buffer.zero_()
+        if self._buffer is not None:
+            self._buffer.zero_()
 
     def add(self, loss: Tensor, share: float) -> None:
         part = loss * share
@@ -66,16 +69,34 @@ class Flat(Alone):
         self._total += part.detach()
 
     def reduce(self) -> Tensor:
+        if self._buffer is None:
+            self._buffer = self._make_buffer()
+        elif any(parameter.grad is not None for parameter in self._unreached):
+            raise RampupError("a parameter has a gradient now that had none in the first step", "gradients=ddp")
         self._world.sum(self._buffer)
         return self._total
 
-    def _show_as_gradients(self) -> None:
+    def _make_buffer(self) -> Tensor:
+        """After the first backward pass: one buffer for every parameter that any rank's loss has reached."""
+        reached = torch.tensor([float(parameter.grad is not None) for parameter in self.parameters])
+        self._world.sum(reached)
+        found = [parameter for parameter, ranks in zip(self.parameters, reached.tolist(), strict=True) if ranks]
+        self._unreached = [
+            parameter for parameter, ranks in zip(self.parameters, reached.tolist(), strict=True) if not ranks
+        ]
+        size = sum(parameter.numel() for parameter in found)
+        buffer = torch.zeros(size + 1, dtype=self._kind, device=self._world.device)
         begin = 0
-        for parameter in self.parameters:
+        for parameter in found:
             # The fused optimizers walk through memory and need parameter and gradient laid out alike.
-            strides = torch.empty_like(parameter).stride()
-            parameter.grad = self._buffer.as_strided(parameter.shape, strides, begin)
+            view = buffer.as_strided(parameter.shape, torch.empty_like(parameter).stride(), begin)
+            if parameter.grad is not None:
+                view.copy_(parameter.grad)
+            parameter.grad = view
             begin += parameter.numel()
+        buffer[-1] = self._total
+        self._total = buffer[-1]
+        return buffer
 
 
 class Ddp(Alone):

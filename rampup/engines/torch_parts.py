@@ -42,10 +42,16 @@ def build_model(task: Task, world: World) -> nn.Module:
     if settings.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     world.copy_from_first([*model.parameters(), *model.buffers()])
-    if settings.compile:
-        model.compile()  # in place: the names of its parameters stay
     seed_everything(settings.seed + RANK_STRIDE * (world.rank + 1))
     return model.train()
+
+
+def compiled(model: nn.Module, settings: Settings) -> nn.Module:
+    """What is called in place of the model; its parameters are the model's own.
+
+    Not `model.compile()`, which says nothing and does nothing for torch's own containers such as Sequential.
+    """
+    return torch.compile(model) if settings.compile else model  # type: ignore[return-value]
 
 
 def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
@@ -83,6 +89,15 @@ class RunningLoss:
     def add(self, loss: Tensor, samples: int) -> None:
         self._sum.add_(loss, alpha=samples)
         self._samples += samples
+
+    def state(self) -> dict[str, float]:
+        """What a later attempt needs to go on in the middle of an epoch."""
+        return {"sum": float(self._sum), "samples": self._samples, "row_sum": self._row_sum, "row": self._row_samples}
+
+    def load(self, state: dict[str, float]) -> None:
+        self._sum.fill_(state["sum"])
+        self._samples, self._row_samples = int(state["samples"]), int(state["row"])
+        self._row_sum = state["row_sum"]
 
     def of_epoch(self) -> float:
         return float(self._sum) / max(1, self._samples)

@@ -59,6 +59,12 @@ class World:
             dist.all_reduce(tensor)
             tensor /= self.size
 
+    def agree(self, number: int) -> int:
+        """What rank 0 says, on every rank."""
+        said = torch.tensor([number], dtype=torch.int64, device=self.device)
+        self.copy_from_first([said])
+        return int(said)
+
     def wait(self) -> None:
         """Until all ranks are here."""
         self.sum(torch.zeros(1, device=self.device))

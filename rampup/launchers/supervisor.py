@@ -1,7 +1,7 @@
 """The process that the `spawn` launcher starts: it runs the ranks of an attempt on this machine.
 
-It claims the attempt, starts one guardian (rank.py) per rank, ends the others when one fails, keeps the time limit,
-and writes how it all ended into attempt.json. It never imports a framework and never reads the user's settings.
+It claims the attempt, starts each rank under a guardian, ends the others when one fails, keeps the time limit, and
+writes how it all ended into attempt.json. It never imports a framework and never reads the user's settings.
 """
 
 import argparse
@@ -14,14 +14,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rampup import processes, rank
-from rampup.launchers.outcome import Outcome, failure_of
-from rampup.rundir import AttemptDir, RunDir, write_json
+from msgspec.structs import replace
+
+from rampup import causes, processes, rank
+from rampup.launchers import guardian
+from rampup.launchers.outcome import Outcome
+from rampup.records import overwrite, write_reserved
+from rampup.rundir import AttemptDir, RunDir
 from rampup.runtime.sampler import Sampler
 
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PORT_RETRIES = 3
-KILL_AFTER_S = rank.GRACE_S + 3
+KILL_AFTER_S = guardian.GRACE_S + 3
 """A guardian that does not end by itself after SIGTERM is killed, and what it leaves is swept up."""
 
 
@@ -37,8 +41,10 @@ class Ranks:
     def start(self, port_retry: int) -> None:
         self.codes.clear()
         self.stop_at = None
+        env = {**os.environ, "RAMPUP_SUPERVISED": "1"}  # CPU and memory are watched here, not in the ranks
         for number in range(self.size):
-            self.guardians[number] = subprocess.Popen(self._argv(number, port_retry), stdin=subprocess.DEVNULL)
+            argv = self._argv(number, port_retry)
+            self.guardians[number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env)
 
     def _argv(self, number: int, port_retry: int) -> list[str]:
         facts = {
@@ -53,17 +59,19 @@ class Ranks:
             "master-addr": "127.0.0.1",
             "started": self.started,
         }
+        python = (sys.executable, "-I", "-S")  # the standard library is enough, and starts sooner
         options = [f"--{name}={value}" for name, value in facts.items()]
-        return [sys.executable, "-I", "-S", str(self.run.rank_program), str(self.run.path), *options, "--guard"]
+        rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
+        return [*python, guardian.__file__, str(os.getpid()), *rank_program]
 
     def pids(self) -> list[int]:
-        return [guardian.pid for number, guardian in self.guardians.items() if number not in self.codes]
+        return [process.pid for number, process in self.guardians.items() if number not in self.codes]
 
     def reap(self) -> list[int]:
         """Ranks that ended since the last call."""
         ended = []
-        for number, guardian in self.guardians.items():
-            code = guardian.poll() if number not in self.codes else None
+        for number, process in self.guardians.items():
+            code = process.poll() if number not in self.codes else None
             if code is not None:
                 self.codes[number] = 128 - code if code < 0 else code
                 ended.append(number)
@@ -112,20 +120,28 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
     for retry in range(PORT_RETRIES):
         ranks.start(retry)
         outcome = watch(ranks, deadline)
-        rank.kill_all_children()
+        guardian.kill_all_children()
         if outcome is None:
             return Outcome("completed", exit_code=0)
-        if ranks.codes.get(0) != rank.PORT_TAKEN:
-            return failure_of(outcome, ranks.attempt)
+        if outcome.name != "failed" or not ranks.attempt.port_taken.exists():
+            return with_cause(outcome, ranks.attempt)
+        ranks.attempt.port_taken.unlink()
     return Outcome("failed", 0, rank.PORT_TAKEN, f"no free port for the ranks to meet, after {PORT_RETRIES} tries")
+
+
+def with_cause(outcome: Outcome, attempt: AttemptDir) -> Outcome:
+    if outcome.name != "failed" or outcome.cause:
+        return outcome
+    failed_rank, cause = causes.explain(attempt, outcome.failed_rank, outcome.exit_code)
+    return replace(outcome, failed_rank=failed_rank, cause=cause)
 
 
 def supervise(run: RunDir, foreground_of: int | None) -> int:
     """The whole attempt; returns the exit code of this process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    rank.prctl(rank.PR_SET_CHILD_SUBREAPER, 1)
+    guardian.prctl(guardian.PR_SET_CHILD_SUBREAPER, 1)
     if foreground_of is not None:
-        rank.prctl(rank.PR_SET_PDEATHSIG, signal.SIGTERM)
+        guardian.prctl(guardian.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != foreground_of:
             return Outcome("cancelled").code
     attempt = run.claim_attempt()
@@ -137,7 +153,7 @@ def supervise(run: RunDir, foreground_of: int | None) -> int:
         "world_size": size,
         **processes.name_of(os.getpid()),
     }
-    write_json(attempt.facts_file, facts)
+    write_reserved(attempt.facts_file, facts)
     words = speak_into(attempt.job_log, keep_terminal=foreground_of is not None)
     ranks = Ranks(run, attempt, size, started)
     sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)
@@ -146,7 +162,7 @@ def supervise(run: RunDir, foreground_of: int | None) -> int:
     outcome = run_ranks(ranks, started + limit_s if limit_s else None)
     sampler.stop()
     try:
-        write_json(attempt.facts_file, {**facts, **outcome.facts(started)})
+        overwrite(attempt.facts_file, {**facts, **outcome.facts(started)})
     except OSError as error:
         print(f"rampup: {outcome.cause or outcome.name}; can't record it: {error.strerror}", file=words, flush=True)
     return outcome.code

@@ -5,14 +5,32 @@ import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
 from rampup.engines.settings import ENGINES
 from rampup.errors import Refused, nearest
-from rampup.spec import RecipeInfo, Setting, SettingType, Value
+from rampup.spec import RecipeInfo, Setting, SettingType
+from rampup.values import checked
 
 HERE = Path(__file__).parent
-KEYS = ("about", "engine", "entry", "extra", "requires", "data", "resources", "train", "help")
 ORIGIN = "recipe.toml"
 TYPES: dict[type, SettingType] = {bool: "bool", int: "int", float: "float", str: "str", list: "list"}
+
+
+class RecipeFile(Struct, frozen=True, kw_only=True):
+    """recipe.toml as it is written."""
+
+    entry: str
+    about: str = ""
+    engine: str = "none"
+    extra: str = ""
+    requires: list[str] = []
+    data: list[str] = []
+    resources: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+    help: dict[str, str] = {}
 
 
 def names() -> list[str]:
@@ -23,7 +41,9 @@ def load(target: str, base: Path) -> RecipeInfo:
     """The recipe of that name, or in that folder (relative to `base`)."""
     if "/" not in target and target not in (".", ".."):
         if target not in names():
-            raise Refused(f"unknown recipe {target!r}", nearest(target, names()))
+            own = (base / target / "recipe.toml").is_file()
+            hint = f"the one in this directory is ./{target}" if own else nearest(target, names())
+            raise Refused(f"unknown recipe {target!r}", hint)
         return read(HERE / target)
     folder = (base / target).resolve()
     if not (folder / "recipe.toml").is_file():
@@ -32,38 +52,47 @@ def load(target: str, base: Path) -> RecipeInfo:
 
 
 def read(folder: Path) -> RecipeInfo:
-    table = read_toml(folder / "recipe.toml")
+    file = folder / "recipe.toml"
+    table = read_toml(file)
     for key in table:
-        if key not in KEYS:
-            raise Refused(f"unknown key {key!r} in {folder / 'recipe.toml'}", nearest(key, KEYS))
-    engine = table.get("engine", "none")
-    if engine not in (*ENGINES, "none"):
-        raise Refused(f"unknown engine {engine!r} in {folder / 'recipe.toml'}", nearest(engine, (*ENGINES, "none")))
-    if "entry" not in table:
-        raise Refused(f"{folder / 'recipe.toml'} has no `entry`", 'add e.g. entry = "train:MyTask"')
+        if key not in RecipeFile.__struct_fields__:
+            raise Refused(f"unknown key {key!r} in {file}", nearest(key, RecipeFile.__struct_fields__))
+    try:
+        given = msgspec.convert(table, RecipeFile)
+    except msgspec.ValidationError as error:
+        raise Refused(f"{file}: {error}", "docs/add-a-recipe.md shows what a recipe needs") from None
+    if given.engine not in (*ENGINES, "none"):
+        raise Refused(f"unknown engine {given.engine!r} in {file}", nearest(given.engine, (*ENGINES, "none")))
+    program = folder / program_of(given.entry)
+    if not program.is_file():
+        raise Refused(f"entry = {given.entry!r} in {file}: there is no {program.name}", "name a file of that folder")
     return RecipeInfo(
         name=folder.name,
-        about=table.get("about", ""),
+        about=given.about,
         folder=str(folder),
-        engine=engine,
-        entry=table["entry"],
-        extra=table.get("extra", ""),
-        requires=tuple(table.get("requires", ())),
-        data=tuple(table.get("data", ())),
-        settings=settings_of(engine, table.get("train", {}), table.get("help", {}), folder),
-        resources=table.get("resources", {}),
+        engine=given.engine,
+        entry=given.entry,
+        extra=given.extra,
+        requires=tuple(given.requires),
+        data=tuple(given.data),
+        settings=settings_of(given.engine, given.train, given.help, folder),
+        resources=given.resources,
     )
 
 
-def settings_of(engine: str, train: dict[str, Value], help_lines: dict[str, str], folder: Path) -> dict[str, Setting]:
-    """The engine's own keys with the recipe's defaults, and the keys that only this recipe has."""
-    from msgspec.structs import replace
+def program_of(entry: str) -> str:
+    """The file that an entry names: `train:Mnist` and `train.py` both mean train.py."""
+    return entry.partition(":")[0].removesuffix(".py") + ".py"
 
+
+def settings_of(engine: str, train: dict[str, Any], help_lines: dict[str, str], folder: Path) -> dict[str, Setting]:
+    """The engine's own keys with the recipe's defaults, and the keys that only this recipe has."""
     settings = dict(ENGINES.get(engine, {}))
     for key, value in train.items():
         known = settings.get(key)
         if known is not None:
-            settings[key] = replace(known, default=value, help=help_lines.get(key, known.help), origin=ORIGIN)
+            default = checked(known, value, f"train.{key}", str(folder / "recipe.toml"))
+            settings[key] = replace(known, default=default, help=help_lines.get(key, known.help), origin=ORIGIN)
         elif type(value) in TYPES:
             settings[key] = Setting(TYPES[type(value)], value, help_lines.get(key, ""), origin=ORIGIN)
         else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rampup import rundir
+from rampup import records, rundir
 from rampup.errors import RampupError
 from rampup.runtime.storage import writing
 
@@ -67,11 +67,15 @@ class CheckpointStore:
     def load(self, step: int) -> Checkpoint:
         """The checkpoint of that step, read through and compared with its manifest."""
         path = self._run.checkpoint(step)
-        manifest = rundir.read_json(path / MANIFEST)
+        manifest = records.read_json(path / MANIFEST)
         fault = _fault(path, manifest)
         if fault:
             raise RampupError(f"checkpoint {path} is damaged: {fault}", "an older checkpoint may be sound")
         return Checkpoint(path, step, manifest["meta"])
+
+    def file(self, step: int, name: str) -> Path:
+        """A file of a checkpoint that another rank has found sound."""
+        return self._run.checkpoint(step) / name
 
     def latest(self) -> Checkpoint | None:
         """The newest one that is sound; each damaged one is named in the log."""
@@ -119,7 +123,7 @@ def _fill(folder: Path, step: int, files: Mapping[str, Content], meta: Mapping[s
     folder.mkdir(parents=True)
     written = {name: _write(folder / name, content) for name, content in files.items()}
     manifest = {"step": step, "t": time.time(), "files": written, "meta": dict(meta)}
-    rundir.write_json(folder / MANIFEST, manifest)
+    records.write_json(folder / MANIFEST, manifest)
     _sync(folder)
 
 

@@ -11,7 +11,8 @@ import time
 import traceback
 
 from rampup.errors import RampupError
-from rampup.rundir import AttemptDir, write_json
+from rampup.records import write_json
+from rampup.rundir import AttemptDir
 from rampup.runtime.storage import StorageError
 
 

@@ -6,13 +6,15 @@ An engine never parses a scheduler's variables and never writes a file by itself
 from dataclasses import dataclass
 
 from rampup.errors import RampupError
-from rampup.rundir import Record, RunDir
+from rampup.records import Record
+from rampup.rundir import RunDir
 from rampup.runtime.checkpoint import CheckpointStore
 from rampup.runtime.context import RankContext
 from rampup.runtime.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics
 from rampup.runtime.phases import Phases
 from rampup.runtime.progress import NoProgress, Progress
 from rampup.runtime.settings import Settings
+from rampup.runtime.watch import sample_this_node
 
 
 @dataclass(frozen=True)
@@ -67,4 +69,5 @@ def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
         checkpoints=CheckpointStore(run, context.attempt),
         phases=Phases(context.started),
     )
+    sample_this_node(context)
     return config, job

@@ -8,11 +8,13 @@ log says once for each metric what the value really was.
 """
 
 import math
+import threading
 import time
 from typing import Any
 
 import msgspec
 
+from rampup.errors import RampupError
 from rampup.rundir import AttemptDir
 from rampup.runtime.storage import GrowingFile, say
 
@@ -36,33 +38,50 @@ class NoMetrics:
 
 
 class MetricsWriter(NoMetrics):
-    """Rank 0's rows. `last` holds the last value of every metric."""
+    """Rank 0's rows. `last` holds the last value of every metric.
+
+    A thread flushes what waits for a second, because a loop may be silent for long after its last row.
+    """
 
     def __init__(self, attempt: AttemptDir) -> None:
         super().__init__()
         self._file = GrowingFile(attempt.metrics_file)
         self._rows: list[bytes] = []
-        self._flush_at = 0.0
         self._warned: set[str] = set()
+        self._lock = threading.Lock()
+        self._failure: RampupError | None = None
+        self._closed = threading.Event()
+        threading.Thread(target=self._flush_now_and_then, name="rampup-metrics", daemon=True).start()
 
     def write(self, step: int, **values: Any) -> None:
-        now = time.time()
-        row = {"step": step, **{name: plain(value) for name, value in values.items()}, "t": now}
+        if self._failure:
+            raise self._failure
+        row = {"step": step, **{name: plain(value) for name, value in values.items()}, "t": time.time()}
         self.last.update(row)
         self._warn_of_infinities(row)
-        self._rows.append(_encode(row))
-        if now >= self._flush_at:
-            self.flush()
+        with self._lock:
+            self._rows.append(_encode(row))
 
     def flush(self) -> None:
-        rows, self._rows = self._rows, []
-        self._flush_at = time.time() + FLUSH_AFTER_S
-        if rows:
-            self._file.append(b"".join(rows))
+        if self._failure:
+            raise self._failure
+        with self._lock:
+            rows, self._rows = self._rows, []
+            if rows:
+                self._file.append(b"".join(rows))
 
     def close(self) -> None:
+        self._closed.set()
         self.flush()
         self._file.close()
+
+    def _flush_now_and_then(self) -> None:
+        while not self._closed.wait(FLUSH_AFTER_S):
+            try:
+                self.flush()
+            except RampupError as error:  # raised in the loop, by its next row
+                self._failure = error
+                return
 
     def _warn_of_infinities(self, row: dict[str, Any]) -> None:
         for name, value in row.items():

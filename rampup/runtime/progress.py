@@ -24,8 +24,8 @@ PLACE = ("epoch", "step", "t")
 class NoProgress:
     """What every rank but the first reports to: nothing."""
 
-    def begin(self, steps: int | None, epochs: int | None, loss: Callable[[], float | None]) -> None:
-        """Training starts now. `loss` is asked only when something is shown."""
+    def begin(self, steps: int | None, epochs: int | None, loss: Callable[[], float | None], done: int = 0) -> None:
+        """Training starts now, `done` steps in. `loss` is asked only when something is shown."""
 
     def step(self, step: int, epoch: int, samples: int) -> None:
         """A step is done, and with it `samples` of this epoch."""
@@ -52,7 +52,8 @@ class Progress(NoProgress):
         self._line_every_s = line_every_s
         self._clock = clock
 
-    def begin(self, steps: int | None, epochs: int | None, loss: Callable[[], float | None]) -> None:
+    def begin(self, steps: int | None, epochs: int | None, loss: Callable[[], float | None], done: int = 0) -> None:
+        self._done = done
         self._steps, self._epochs, self._loss = steps, epochs, loss
         self._began = self._clock()
         self._due = self._began + min(BEAT_EVERY_S, self._line_every_s)
@@ -114,9 +115,9 @@ class Progress(NoProgress):
         storage.say(" ".join(f"{name}={_short(value)}" for name, value in shown.items() if value is not None))
 
     def _eta_s(self, step: int, now: float) -> int | None:
-        if not self._steps or step < 1:
+        if not self._steps or step <= self._done:
             return None
-        return round((now - self._began) / step * max(0, self._steps - step))
+        return round((now - self._began) / (step - self._done) * max(0, self._steps - step))
 
 
 def _finite(value: Any) -> float | None:

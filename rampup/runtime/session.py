@@ -12,10 +12,12 @@ nothing, so the same script runs anywhere. It imports no framework, and leaves t
 
 import atexit
 import os
+import signal
 import sys
+import threading
 import tomllib
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from rampup.errors import RampupError
@@ -26,6 +28,7 @@ from rampup.runtime.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetr
 from rampup.runtime.progress import NoProgress, Progress
 from rampup.runtime.settings import Settings
 from rampup.runtime.storage import StorageError
+from rampup.runtime.watch import sample_this_node
 
 OUTSIDE_LINE_EVERY_S = 1.0
 
@@ -49,6 +52,8 @@ class Run:
         """A row of metrics, by rank 0 alone."""
         if not self._open:
             raise RampupError("run.log() after run.finish()", "log before finishing")
+        if "t" in values:
+            raise RampupError("run.log(t=...): `t` is the time of the row", "give your value another name")
         values = {name: plain(value) for name, value in values.items()}
         self._metrics.write(step, **values)
         shown = self._progress.report(step, values)
@@ -87,8 +92,16 @@ def init(**defaults: Any) -> Run:
     run = Run(context, Settings({**defaults, **_given_settings(context)}))
     if context.run_dir:
         _report_failures(run, RunDir(context.run_dir).attempt(context.attempt))
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _end_in_good_order)
+        sample_this_node(context)
     atexit.register(_finish_at_exit, run, context)
     return run
+
+
+def _end_in_good_order(number: int, frame: FrameType | None) -> NoReturn:
+    """A cancelled run leaves what it has measured: sys.exit runs what is registered with atexit."""
+    sys.exit(128 + number)
 
 
 def _count(config: Settings, name: str) -> int | None:
@@ -98,8 +111,14 @@ def _count(config: Settings, name: str) -> int | None:
 
 
 def _given_settings(context: RankContext) -> dict[str, Any]:
-    if context.run_dir:
-        return dict(RunDir(context.run_dir).config.get("train", {}))
+    return {**_settings_beside_the_script(), **_settings_of_the_run(context)}
+
+
+def _settings_of_the_run(context: RankContext) -> dict[str, Any]:
+    return dict(RunDir(context.run_dir).config.get("train", {})) if context.run_dir else {}
+
+
+def _settings_beside_the_script() -> dict[str, Any]:
     folder = Path(sys.argv[0] or ".").absolute().parent
     for name in ("recipe.toml", "rampup.toml"):
         if (folder / name).is_file():

@@ -19,15 +19,20 @@ def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
     argv = list(plan.argv)
     if not detach:
         argv.append(f"--foreground-of={os.getpid()}")
-    launcher = subprocess.Popen(
-        argv,
-        cwd=plan.cwd,
-        env={**os.environ, **plan.env},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE if detach else None,
-        start_new_session=True,  # Ctrl-C at the terminal reaches us alone; we pass it on in good order
-    )
+    # A signal that comes while Python starts up waits, blocked, until the launcher asks for it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        launcher = subprocess.Popen(
+            argv,
+            cwd=plan.cwd,
+            env={**os.environ, **plan.env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if detach else None,
+            start_new_session=True,  # Ctrl-C at the terminal reaches us alone; we pass it on in good order
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     run.record("submitted", scheduler="local", **processes.name_of(launcher.pid))
     if detach:
         wait_for_start(run, launcher)
@@ -47,7 +52,9 @@ def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes]) -> None:
 def cancel(run: RunDir) -> None:
     """Ask the launcher to stop the run in good order, and wait until it has."""
     attempt = run.last_attempt()
-    launcher = attempt.facts if attempt is not None else run.recorded("submitted")
+    launcher = attempt.facts if attempt is not None else None
+    if not launcher or "pid" not in launcher:  # not begun, or a job script inside an allocation
+        launcher = run.recorded("submitted")
     if not launcher:
         return
     if launcher.get("host") != processes.host():
@@ -58,7 +65,7 @@ def cancel(run: RunDir) -> None:
     if processes.lives(launcher):
         os.kill(launcher["pid"], signal.SIGTERM)
     deadline = time.monotonic() + CANCEL_WAIT_S
-    while not run.state().ended:
+    while processes.lives(launcher):
         if time.monotonic() > deadline:
             raise SchedulerError(f"run {run.id} did not end within {CANCEL_WAIT_S:.0f} s", f"kill -9 {launcher['pid']}")
         time.sleep(0.05)

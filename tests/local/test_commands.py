@@ -12,7 +12,8 @@ import pytest
 
 from rampup import rank, rundir
 from rampup.launchers import spawn
-from rampup.rundir import RunDir, write_json
+from rampup.records import write_json
+from rampup.rundir import RunDir
 
 HOSTILE = (
     "two words",
@@ -106,12 +107,15 @@ def test_output_passes_through_and_json_keeps_stdout_clean(cli) -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
         ("raise ValueError('broken on purpose')", "exited with code 1"),
+        ("import sys; sys.exit(98)", "exited with code 98"),
+        ("import sys; sys.exit(74)", "exited with code 74"),
     ],
 )
 def test_a_failing_script_fails_the_run(cli, code: str, cause: str) -> None:
     run = cli.run_command("python", cli.script(code), check=100)
     assert (run["state"], run["exit_code"]) == ("failed", 100)
     assert cause in run["cause"]
+    assert run["attempts"] == 1
 
 
 def test_every_attempt_runs_the_code_as_submitted(cli) -> None:
@@ -131,3 +135,27 @@ def test_a_file_of_settings(cli) -> None:
     assert (Path(run["dir"]) / "rampup.toml").read_text() == (cli.cwd / "rampup.toml").read_text()
     assert cli.json("run")["metrics"]["seen"] == 0.5
     assert "did you mean lr" in cli("run", "rampup.toml", "lrr=1", check=3).stderr
+    assert cli.run_command("python", "train.py")["metrics"]["seen"] == 0.5, "the file beside the script counts too"
+
+
+def test_rows_are_on_the_disk_within_seconds_and_after_a_cancel(cli, eventually) -> None:
+    """A loop that logs quickly and is then silent."""
+    text = (
+        "import rampup, time\nrun = rampup.init()\nfor step in range(50): run.log(step=step, loss=1.0)\ntime.sleep(60)"
+    )
+    done = cli("run", "--detach", "--json", "--", "python", cli.script(text))
+    run = json.loads(done.stdout)["id"]
+    eventually(lambda: len(cli.json("show", run, "--history")) == 50, seconds=10, what="all rows")
+    cli("cancel", run)
+    assert len(cli.json("show", run, "--history")) == 50
+
+
+def test_a_closed_pipe_does_not_end_the_run(cli) -> None:
+    script = cli.script(
+        "import time\nfor line in range(20):\n    print(line, flush=True); time.sleep(0.05)\nopen('done', 'w')"
+    )
+    shell = f"{sys.executable} -m rampup run -- python {script} | head -n 1"
+    done = subprocess.run(["bash", "-c", shell], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n"
+    assert "goes on" in done.stderr
+    assert (cli.cwd / "done").exists() and cli.json("show")["state"] == "completed"

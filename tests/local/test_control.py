@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 LOOP = """
     import time
     print("begun", flush=True)
@@ -66,6 +68,19 @@ def test_ctrl_c_cancels_cleanly(cli, eventually) -> None:
     assert cli.json("show")["state"] == "cancelled"
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.03])
+def test_ctrl_c_while_the_launcher_starts(cli, after_s: float) -> None:
+    running = cli.start("run", "--", "sleep", "60")
+    assert running.stderr is not None and running.stderr.readline().startswith("run ")
+    time.sleep(after_s)
+    for _ in range(3):
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert cli.json("show")["state"] == "cancelled"
+
+
 def test_a_rank_that_ignores_sigterm_is_killed(cli) -> None:
     script = cli.script(
         "import signal, time; signal.signal(15, signal.SIG_IGN); print('begun', flush=True); time.sleep(60)"
@@ -100,10 +115,10 @@ def test_when_a_rank_fails_the_others_end_and_its_traceback_is_shown(cli) -> Non
 
 
 def test_list_show_and_latest(cli) -> None:
-    first = cli.run_command("true", options=("--name=first",))
-    second = cli.run_command("false", options=("--name=second",), check=100)
+    first = cli.run_command("true", options=("--name=zzz",))  # names that sort the wrong way, within one second
+    second = cli.run_command("false", options=("--name=aaa",), check=100)
     rows = cli.json("list")
-    assert [(row["name"], row["state"]) for row in rows] == [("second", "failed"), ("first", "completed")]
+    assert [(row["name"], row["state"]) for row in rows] == [("aaa", "failed"), ("zzz", "completed")]
     assert cli.json("show")["id"] == second["id"]
     assert cli.json("show", first["id"][:4])["id"] == first["id"]
     assert cli.json("show", first["dir"])["id"] == first["id"]

@@ -56,6 +56,28 @@ def test_nobody_outlives_a_killed(cli, eventually, victim: str) -> None:
     assert state == ("cancelled" if victim == "command line" else "failed")
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05, 0.1])
+def test_a_launcher_killed_while_it_starts_leaves_nobody(cli, delay_s: float) -> None:
+    cli.env["RAMPUP_TEST_MARKER"] = str(cli.cwd)
+    running = cli.start("run", "--tasks-per-node=4", "--", "sleep", "300")
+    deadline = time.monotonic() + 20
+    while not (launchers := children_of(running.pid)) or not children_of(launchers[0]):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    time.sleep(delay_s)
+    os.kill(launchers[0], signal.SIGKILL)
+    running.communicate(timeout=20)
+    time.sleep(2)
+    assert processes_of(f"RAMPUP_TEST_MARKER={cli.cwd}") == []
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 def pid_of(victim: str, command_line: int, cli) -> int:
     if victim == "command line":
         return command_line
@@ -67,4 +89,4 @@ def pid_of(victim: str, command_line: int, cli) -> int:
 
 
 def only_child(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    return children_of(pid)[0]

@@ -1,8 +1,12 @@
 """The recipes train something real and reach what they promise."""
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
+
+from rampup.launchers import spawn
 
 
 def test_polyfit(cli) -> None:
@@ -54,3 +58,22 @@ def test_a_recipe_that_raises_fails_with_its_traceback(cli) -> None:
     run = json.loads(done.stdout)
     assert "ValueError: as planned" in run["cause"]
     assert "Traceback" in done.stderr
+
+
+def test_a_second_attempt_goes_on_in_the_middle_of_an_epoch(cli) -> None:
+    import torch
+
+    words = ("digits", "epochs=4", "log_every=1", "--tasks-per-node", "2", "--cpus-per-task", "1")
+    whole = cli.json("run", *words, "max_steps=100")
+    parts = cli.json("run", *words, "max_steps=50")
+    subprocess.run(spawn.argv(Path(parts["dir"])), check=True, timeout=60)  # what a requeued job does
+    assert cli.json("show", parts["id"])["attempts"] == 2
+    states = [
+        torch.load(Path(run["dir"]) / "checkpoints/step-100/state.pt", weights_only=True) for run in (whole, parts)
+    ]
+    for name, weights in states[0]["model"].items():
+        assert torch.equal(weights, states[1]["model"][name]), name
+    rows = [cli.json("show", run["id"], "--history") for run in (whole, parts)]
+    losses = [[(row["step"], row["train_loss"]) for row in side if "samples_s" not in row] for side in rows]
+    assert [step for step, _ in losses[0]] == list(range(1, 101))
+    assert losses[0] == losses[1]

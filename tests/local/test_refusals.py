@@ -10,10 +10,10 @@ CASES = {
     "unknown key": (("run", "digits", "lrr=1"), 3, "unknown setting train.lrr", "did you mean lr"),
     "wrong type": (("run", "digits", "lr=fast"), 3, "train.lr = 'fast'", "a number"),
     "unknown cluster": (("run", "digits", "--on", "locl"), 3, "unknown cluster 'locl'", "did you mean local"),
-    "no ranks": (("run", "digits", "--tasks-per-node", "0"), 3, "0", "1 to 64"),
-    "too many ranks": (("run", "digits", "--tasks-per-node", "1000"), 3, "1000", "64"),
+    "no ranks": (("run", "digits", "--tasks-per-node", "0"), 3, "tasks_per_node is 0", "1 to 64"),
+    "too many ranks": (("run", "digits", "--tasks-per-node", "1000"), 3, "tasks_per_node is 1000", "1 to 64"),
     "ranks that are no number": (("run", "digits", "--tasks-per-node", "two"), 3, "'two'", "a whole number"),
-    "more nodes than there are": (("run", "digits", "--nodes", "2"), 3, "2", "1"),
+    "more nodes than there are": (("run", "digits", "--nodes", "2"), 3, "nodes is 2", "1 to 1"),
     "a script that is not there": (("run", "--", "python", "absent.py"), 3, "absent.py", ""),
     "a program that is not there": (("run", "--", "absent-program"), 3, "absent-program", ""),
     "a file that is not there": (("run", "absent.toml"), 3, "absent.toml", ""),
@@ -24,6 +24,10 @@ CASES = {
     "a bad time limit": (("run", "digits", "--time", "soon"), 3, "'soon'", "H:MM:SS"),
     "a reserved GPU that is not used": (("run", "digits", "device=cpu", "--gpus-per-node", "1"), 3, "GPU", ""),
     "half precision on a CPU": (("run", "digits", "device=cpu", "precision=fp16"), 3, "fp16", ""),
+    "more CPUs than there are": (("run", "digits", "--cpus-per-task", "1000"), 3, "cpus_per_task is 1000", "--cpus"),
+    "a GPU that is not there": (("run", "digits", "device=cuda"), 3, "no GPU", "device=auto"),
+    "a launcher that does not fit": (("run", "digits", "cluster.launcher=srun"), 3, "'srun'", "spawn"),
+    "no learning": (("run", "digits", "clip=0"), 3, "train.clip", "at least"),
     "an unknown run": (("show", "zzzzzz"), 102, "no run 'zzzzzz'", "rampup list"),
 }
 
@@ -67,6 +71,7 @@ def test_an_unwritable_runs_directory_is_refused(cli, tmp_path: Path) -> None:
 
 def test_a_missing_framework_names_its_extra(cli, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "t.py").touch()
     (tmp_path / "mine" / "recipe.toml").write_text(
         'engine = "none"\nentry = "t.py"\nextra = "torch"\nrequires = ["nosuchmodule"]'
     )

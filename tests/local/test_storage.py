@@ -16,7 +16,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=56m", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root; RLIMIT_FSIZE is tested without it")
+        pytest.skip("mounting a small file system needs root; tests/multirank has RLIMIT_FSIZE")
     yield disk
     subprocess.run(["umount", "-l", disk], check=True)
 
@@ -51,6 +51,8 @@ def test_disk_full_in_the_log(cli, small_disk: Path) -> None:
     script = cli.script(FILL + "for line in range(10**6): print(line, 'x' * 100)")
     done = cli("run", "--", "python", script, str(small_disk), check=100, RAMPUP_RUNS=str(small_disk / "runs"))
     assert "disk is full" in done.stderr
+    shown = json.loads(cli("show", "--json", RAMPUP_RUNS=str(small_disk / "runs")).stdout)
+    assert (shown["state"], "disk is full" in shown["cause"]) == ("failed", True), "the cause is recorded all the same"
     assert cli("logs", RAMPUP_RUNS=str(small_disk / "runs")).stdout.startswith("0 xxx")
 
 
@@ -77,4 +79,4 @@ def test_a_vanished_run_directory(cli) -> None:
     shutil.rmtree(run)
     _, err = running.communicate(timeout=20)
     assert running.returncode == 100
-    assert "vanished" in err
+    assert "vanished" in err and "never started" not in err

@@ -7,7 +7,9 @@ import click
 from rampup.cli.app import VERBS
 
 PROMISED = {
-    "run": "words --cpus-per-task --detach --devices --dry-run --gpus-per-node --json --name --nodes --on --tasks-per-node --time",
+    "run": """words --account --constraint --cpus-per-task --detach --devices --dry-run --exclude --follow
+        --gpus-per-node --json --mail --mem --name --nodes --on --partition --qos --reservation --slurm --smoke
+        --tasks-per-node --time""",
     "list": "--all --json --state",
     "show": "run --history --json",
     "logs": "run --follow --json --rank -f",
@@ -17,6 +19,10 @@ PROMISED = {
     "recipe show": "name --json",
     "fetch": "name --dry-run --from --json",
     "doctor": "--json --on",
+    "sandbox up": """--cpus-per-node --gpus-per-node --grace-time --json --max-array-size --name --no-accounting
+        --no-requeue --node-timeout --nodes""",
+    "sandbox status": "--json --name",
+    "sandbox down": "--name",
     "completion": "shell",
 }
 

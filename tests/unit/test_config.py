@@ -101,6 +101,7 @@ def test_names_are_safe_in_paths() -> None:
 
 def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "train.py").touch()
     (tmp_path / "mine" / "recipe.toml").write_text(
         'engine = "torch"\nentry = "train:Mine"\n[train]\nwidth = 8\nlr = 0.1\n'
     )
@@ -110,3 +111,40 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
     with pytest.raises(Refused) as refused:
         spec(tmp_path, target="./mine")
     assert "did you mean entry" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("entry = 3", "entry"),
+        ('about = "x"', "entry"),
+        ('entry = "trian:X"', "no trian.py"),
+        ('entry = "train:X"\nrequires = "torch"', "requires"),
+        ('entry = "train:X"\nengine = 3', "engine"),
+        ('entry = "train:X"\nengine = "tosch"', "unknown engine"),
+        ('entry = "train:X"\ntrain = 3', "train"),
+        ('entry = "train:X"\nengine = "torch"\n[train]\nepochs = "five"', "train.epochs"),
+        ('entry = "train:X"\nengine = "torch"\n[train]\nschedule = "cosin"', "train.schedule"),
+        ('entry = "train:X"\n[train]\nwhen = 2020-01-01', "train.when"),
+    ],
+)
+def test_wrong_recipes_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "train.py").touch()
+    (tmp_path / "mine" / "recipe.toml").write_text(text)
+    with pytest.raises(Refused) as refused:
+        spec(tmp_path, target="./mine")
+    assert words in refused.value.message
+
+
+def test_a_recipe_beside_is_told_from_one_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "moons").mkdir()
+    (tmp_path / "moons" / "recipe.toml").write_text('entry = "train.py"')
+    with pytest.raises(Refused) as refused:
+        spec(tmp_path, target="moons")
+    assert "./moons" in refused.value.hint
+
+
+def test_whole_numbers_of_a_users_file_may_become_others(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('command = ["true"]\n[train]\nlr = 1\nsteps = 5\n')
+    assert spec(tmp_path, "lr=0.05", target="my.toml").train == {"lr": 0.05, "steps": 5}

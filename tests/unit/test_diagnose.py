@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rampup.clusters.load import load
 from rampup.data.sets import MNIST
-from rampup.diagnose import catalogue, machine
+from rampup.diagnose import catalogue, machine, slurm
 from rampup.diagnose.catalogue import Finding, doctor, preflight
 from rampup.engines import cpu
 from rampup.errors import Refused
@@ -29,7 +29,7 @@ SPEC = RunSpec(
     config_file=None,
     cwd="/",
 )
-SLURM = replace(SPEC.cluster, name="site", scheduler="slurm", max_nodes=None, max_tasks_per_node=None)
+SLURM = replace(SPEC.cluster, name="site", scheduler="slurm", max_nodes=None, max_tasks_per_node=None, shared=["/"])
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "DEVICES", tmp_path / "dev")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(machine, "has_apple_gpu", lambda: False)
+    monkeypatch.setattr(slurm, "queued", lambda spec, root: iter(()))  # test_slurm_checks.py has that part
 
 
 def program(tmp_path: Path, name: str, text: str) -> Path:
@@ -83,7 +84,7 @@ def needing(**needs: Any) -> RunSpec:
 def test_what_can_work_passes_and_nothing_is_written(tmp_path: Path) -> None:
     preflight(SPEC, tmp_path / "deep" / "runs")
     preflight(needing(requires=("json", "os.path")), tmp_path / "runs")
-    preflight(replace(asking(nodes=500, tasks_per_node=200, gpus_per_node=4), cluster=SLURM), tmp_path / "runs")
+    preflight(replace(asking(nodes=500, tasks_per_node=4, gpus_per_node=4), cluster=SLURM), tmp_path / "runs")
     assert not (tmp_path / "deep").exists() and not (tmp_path / "runs").exists()
 
 
@@ -215,7 +216,7 @@ def test_room_for_runs(
     if level == "problem":
         assert str(tmp_path) in refusal(tmp_path, SPEC, tmp_path).message
     else:
-        preflight(SPEC, tmp_path)
+        assert [note.id for note in preflight(SPEC, tmp_path)] == (["runs-room"] if level == "note" else [])
 
 
 # the machine ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import pytest
 
 from rampup import processes, rundir, runs
 from rampup.errors import Refused, RunNotFound, UsageError
-from rampup.rundir import RunDir, write_json
+from rampup.records import write_json
+from rampup.rundir import RunDir
 
 
 def make(root: Path, run_id: str = "abcdef", name: str = "test") -> RunDir:

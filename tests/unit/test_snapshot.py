@@ -269,10 +269,10 @@ def test_without_git_small_text_near_the_script_is_copied(project: Path, into: P
 
 
 def test_without_git_the_depth_is_limited(project: Path, into: Path) -> None:
-    write(project, a__b__c__d__e__f__x_py="", a__b__c__d__e__f__g__x_py="")
+    write(project, a__b__c__x_py="", a__b__c__d__x_py="")
     assert take(("python", "train.py"), project, into).skipped == []
-    assert "a/b/c/d/e/f/x.py" in copied(into) and "a/b/c/d/e/f/g/x.py" not in copied(into)
-    assert (into / "a/b/c/d/e/f/g").is_symlink()
+    assert "a/b/c/x.py" in copied(into) and "a/b/c/d/x.py" not in copied(into)
+    assert (into / "a/b/c/d").is_symlink()
 
 
 LIMITS = {

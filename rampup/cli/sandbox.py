@@ -1,0 +1,138 @@
+"""`rampup sandbox up|status|down`: a real Slurm of several nodes on this machine, to practise and to test."""
+
+import time
+
+import click
+from msgspec import to_builtins
+
+from rampup.cli import output
+from rampup.cli.arguments import json_option
+from rampup.sandbox import sandbox
+from rampup.sandbox.layout import DEFAULT_NAME, Options, known
+from rampup.sandbox.sandbox import Status
+
+STATE_COLOURS = {"up": output.GREEN, "down": output.DIM, "damaged": output.RED}
+name_option = click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, help="Which sandbox; there may be several."
+)
+
+
+@click.group()
+def command() -> None:
+    """A real Slurm of several nodes on this machine."""
+
+
+@command.command("up")
+@name_option
+@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="How many nodes.")
+@click.option(
+    "--cpus-per-node", type=click.IntRange(1, 256), default=8, show_default=True, help="CPUs that each claims."
+)
+@click.option("--gpus-per-node", type=click.IntRange(0, 64), default=0, show_default=True, help="Pretend GPUs of each.")
+@click.option(
+    "--max-array-size", type=click.IntRange(1, 4_000_001), default=1001, show_default=True, help="Slurm's MaxArraySize."
+)
+@click.option("--no-accounting", is_flag=True, help="No database: no sacct, no accounts.")
+@click.option(
+    "--grace-time",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="S",
+    help="Seconds from preemption to kill.",
+)
+@click.option("--no-requeue", is_flag=True, help="JobRequeue=0, as at sites that do not requeue.")
+@click.option(
+    "--node-timeout",
+    type=click.IntRange(5),
+    default=30,
+    show_default=True,
+    metavar="S",
+    help="Seconds until a silent node is down.",
+)
+@json_option
+def up(
+    name: str,
+    nodes: int,
+    cpus_per_node: int,
+    gpus_per_node: int,
+    max_array_size: int,
+    no_accounting: bool,
+    grace_time: int,
+    no_requeue: bool,
+    node_timeout: int,
+    as_json: bool,
+) -> int:
+    """Start it; when it is up already, say so."""
+    wanted = Options(
+        nodes=nodes,
+        cpus_per_node=cpus_per_node,
+        gpus_per_node=gpus_per_node,
+        max_array_size=max_array_size,
+        accounting=not no_accounting,
+        grace_time_s=grace_time,
+        requeue=not no_requeue,
+        node_timeout_s=node_timeout,
+    )
+    began = time.monotonic()
+    found, started = sandbox.up(name, wanted, output.say)
+    took = output.duration(time.monotonic() - began)
+    size = f"{output.count(len(found.nodes), 'node')}, partitions normal, debug, long and urgent"
+    output.say(f"sandbox {name} {f'is up after {took}' if started else 'was up already'}: {size}")
+    if found.options != to_builtins(wanted):
+        output.say(f"it keeps the options that it was started with; to change them: rampup sandbox down{named(name)}")
+    if as_json:
+        output.emit_json(to_builtins(found))
+        return 0
+    print(f"export SLURM_CONF={found.slurm_conf}  # for squeue, sinfo and sacct by hand")
+    output.next_step(f"rampup run digits --on {name} --nodes {min(2, len(found.nodes))}")
+    return 0
+
+
+@command.command("status")
+@name_option
+@json_option
+def show_status(name: str, as_json: bool) -> int:
+    """Its daemons, nodes and jobs. Exit 0 when it is up, 1 otherwise."""
+    found = sandbox.status(name)
+    code = 0 if found.state == "up" else 1
+    if as_json:
+        output.emit_json(to_builtins(found))
+        return code
+    print(f"sandbox {name}: {output.paint(found.state, STATE_COLOURS[found.state])}")
+    if found.state == "down":
+        others = [other for other in known() if other != name]
+        output.next_step(f"rampup sandbox status --name {others[0]}" if others else f"rampup sandbox up{named(name)}")
+        return code
+    draw(found)
+    output.next_step(f"rampup run digits --on {name}" if code == 0 else f"rampup sandbox up{named(name)}")
+    return code
+
+
+def draw(found: Status) -> None:
+    print(f"export SLURM_CONF={found.slurm_conf}")
+    print()
+    output.table(
+        ("daemon", "pid"), [(daemon, "gone" if pid is None else str(pid)) for daemon, pid in found.daemons.items()]
+    )
+    for rows in (found.nodes, found.jobs):
+        if rows:
+            print()
+            output.table([column.replace("_", " ") for column in rows[0]], [tuple(row.values()) for row in rows])
+
+
+@command.command("down")
+@name_option
+def down(name: str) -> int:
+    """Stop it and remove it. Runs stay: they are elsewhere."""
+    began = time.monotonic()
+    if sandbox.down(name):
+        output.say(f"sandbox {name} is gone after {output.duration(time.monotonic() - began)}")
+    else:
+        output.say(f"there is no sandbox {name}; known: {', '.join(known()) or 'none'}")
+    output.next_step(f"rampup sandbox up{named(name)}")
+    return 0
+
+
+def named(name: str) -> str:
+    return "" if name == DEFAULT_NAME else f" --name {name}"

@@ -1,0 +1,124 @@
+"""What this machine gives a sandbox: the user, memory, free ports, and the programs of the Debian packages.
+
+Asked by sandbox.py before anything is started. Changes nothing.
+"""
+
+import os
+import platform
+import pwd
+import random
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from msgspec import Struct
+
+from rampup.errors import Refused
+from rampup.sandbox.layout import Layout, Options
+
+FIRST_PORT, LAST_PORT = 30_000, 32_767
+"""Jobs use 12000-29999, and from 32768 on the kernel hands out ports by itself."""
+SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where daemons are; not on the PATH of ordinary users."""
+CLIENTS = ("sbatch", "srun", "salloc", "squeue", "sinfo", "scontrol", "scancel", "sacctmgr", "sacct")
+PACKAGES = {
+    "slurm-wlm": ("slurmctld", "slurmd", "slurmstepd", *CLIENTS),
+    "munge": ("munged",),
+}
+ACCOUNTING_PACKAGES = {
+    "slurmdbd": ("slurmdbd",),
+    "mariadb-server": ("mariadbd", "mariadb-install-db"),
+}
+FOREIGN_SETTINGS = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SINFO_", "SACCT", "SCANCEL_", "SCONTROL_")
+DATABASE_SETTINGS = ("MYSQL_", "MARIADB_", "MUNGE_")
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """What the configuration needs to know."""
+
+    user: str
+    host: str
+    memory_mb: int
+    ports: tuple[int, ...]
+    """slurmctld's, slurmdbd's, then one per node."""
+
+    @property
+    def controller_port(self) -> int:
+        return self.ports[0]
+
+    @property
+    def database_port(self) -> int:
+        return self.ports[1]
+
+    @property
+    def node_ports(self) -> tuple[int, ...]:
+        return self.ports[2:]
+
+
+def describe(ports: tuple[int, ...]) -> Machine:
+    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return Machine(user=user_name(), host=platform.node().partition(".")[0], memory_mb=memory_mb, ports=ports)
+
+
+def user_name() -> str:
+    """By the user id, as Slurm does it; $USER may lie."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        hint = f"add a line for uid {os.getuid()} to /etc/passwd: Slurm knows users by their names"
+        raise Refused("this user has no name on this machine", hint) from None
+
+
+def program(name: str) -> str | None:
+    return shutil.which(name, path=search_path())
+
+
+def search_path() -> str:
+    return ":".join(part for part in (os.environ.get("PATH"), SYSTEM_PROGRAMS) if part)
+
+
+def check_packages(options: Options) -> None:
+    needed = {**PACKAGES, **(ACCOUNTING_PACKAGES if options.accounting else {})}
+    missing = {package: [name for name in names if not program(name)] for package, names in needed.items()}
+    missing = {package: names for package, names in missing.items() if names}
+    if missing:
+        names = ", ".join(name for names in missing.values() for name in names)
+        raise Refused(f"a sandbox needs programs that are not here: {names}", f"apt-get install {' '.join(missing)}")
+
+
+def environment(layout: Layout) -> dict[str, str]:
+    """For our own calls and the daemons: this sandbox's Slurm, whatever the user has set for another one."""
+    foreign = (*FOREIGN_SETTINGS, *DATABASE_SETTINGS)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {
+        **kept,
+        "PATH": search_path(),
+        "SLURM_CONF": str(layout.slurm_conf),
+        # slurmdbd has no setting for the path of the database's socket; the client library takes it from here
+        "MYSQL_UNIX_PORT": str(layout.mariadb_socket),
+    }
+
+
+@contextmanager
+def free_ports(count: int) -> Iterator[tuple[int, ...]]:
+    """Ports that nobody else gets while this lasts.
+
+    They stay bound, without listening: Slurm's daemons bind with SO_REUSEADDR and so may take them, another
+    sandbox that looks for free ports at the same time binds without it and may not.
+    """
+    with ExitStack() as held:
+        found: list[int] = []
+        candidates = iter(random.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT - FIRST_PORT + 1))
+        while len(found) < count:
+            port = next(candidates, None)
+            if port is None:
+                raise Refused(f"no {count} free ports in {FIRST_PORT}-{LAST_PORT}", "rampup sandbox down, for old ones")
+            held_socket = held.enter_context(socket.socket())
+            try:
+                held_socket.bind(("", port))
+            except OSError:
+                continue
+            held_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.append(port)
+        yield tuple(found)

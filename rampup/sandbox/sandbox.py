@@ -1,0 +1,215 @@
+"""A real Slurm of several nodes on this machine, as the calling user: up, status, down.
+
+Called by `rampup sandbox` and by the tests. One directory holds all of it, and a cluster profile makes it a place for
+`rampup run --on`. Touches nothing in /etc or /run and does not need the machine's own Slurm, munge or MariaDB.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from rampup import processes
+from rampup.errors import Refused, SchedulerError
+from rampup.sandbox import configuration, daemons, leftovers
+from rampup.sandbox.layout import Layout, Options, check, find, make, node_names, profile_is_ours, sandboxes
+from rampup.sandbox.machine import Machine, check_packages, describe, free_ports
+
+Say = Callable[[str], None]
+KEY_BYTES = 128
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """What there is of a sandbox just now."""
+
+    name: str
+    state: str
+    """up, down, or damaged: some daemons are gone."""
+    directory: str
+    slurm_conf: str
+    options: dict[str, Any]
+    daemons: dict[str, int | None]
+    """The process id of each, None for one that is gone."""
+    nodes: list[dict[str, str]]
+    jobs: list[dict[str, str]]
+
+
+def up(name: str, options: Options, say: Say) -> tuple[Status, bool]:
+    """Bring it up; whether it had to be started. What a crash left of an earlier one is removed first."""
+    layout = find(name)
+    check(layout)
+    check_packages(options)
+    with locked():
+        refuse_elsewhere(layout)
+        found = status(name)
+        if found.state == "up":
+            return found, False
+        if found.state == "damaged":
+            say(f"removing what is left of an earlier {name}")
+        remove(layout)
+        try:
+            layout = make(layout, options)
+            start(layout, options, say)
+        except OSError as error:
+            leftovers.end_all(layout)
+            hint = f"check the free space: df -h {layout.directory}"
+            raise SchedulerError(f"the sandbox could not be made: {error}", hint) from None
+        except BaseException:
+            leftovers.end_all(layout)
+            raise
+    return status(name), True
+
+
+def down(name: str) -> bool:
+    """Stop and remove everything; False when there was nothing."""
+    layout = find(name)
+    if os.environ.get("SLURM_CONF") == str(layout.slurm_conf) and "SLURM_JOB_ID" in os.environ:
+        raise Refused(f"this shell runs in a job of sandbox {name}", "leave it with `exit`, then take the sandbox down")
+    with locked():
+        refuse_elsewhere(layout)
+        existed = layout.directory.exists()
+        remove(layout)
+    return existed
+
+
+def status(name: str) -> Status:
+    layout = find(name)
+    record = layout.record()
+    living = {
+        daemon: fact["pid"] if processes.lives(fact) else None for daemon, fact in record.get("daemons", {}).items()
+    }
+    complete = bool(record.get("ready")) and None not in living.values()
+    answering = living.get("slurmctld") is not None and living.get("munged") is not None
+    return Status(
+        name=name,
+        state="up" if complete else "damaged" if layout.directory.exists() else "down",
+        directory=str(layout.directory),
+        slurm_conf=str(layout.slurm_conf),
+        options=record.get("options", {}),
+        daemons=living,
+        nodes=nodes(layout) if answering else [],
+        jobs=jobs(layout) if answering else [],
+    )
+
+
+def nodes(layout: Layout) -> list[dict[str, str]]:
+    return rows(layout, "sinfo", "-N", node="%N", state="%t", cpus="%c", memory_mb="%m", gres="%G")
+
+
+def jobs(layout: Layout) -> list[dict[str, str]]:
+    return rows(layout, "squeue", job="%i", partition="%P", state="%T", time="%M", where="%R", job_name="%j")
+
+
+def rows(layout: Layout, program: str, *flags: str, **columns: str) -> list[dict[str, str]]:
+    """What sinfo or squeue say, each row once: sinfo has one per node and partition.
+
+    The last column may hold anything; what follows a line break in it is left out.
+    """
+    text = daemons.call(layout, program, *flags, "--noheader", "-o", "\t".join(columns.values()))
+    cells = [tuple(line.split("\t", len(columns) - 1)) for line in text.split("\n")]
+    return [dict(zip(columns, row, strict=True)) for row in dict.fromkeys(cells) if len(row) == len(columns)]
+
+
+# starting ------------------------------------------------------------------------------------------------------------
+
+
+def start(layout: Layout, options: Options, say: Say) -> None:
+    with free_ports(2 + options.nodes) as ports:
+        machine = describe(ports)
+        write_files(layout, options, machine)
+        by_daemon = dict(zip(("slurmctld", "slurmdbd", *node_names(options)), ports, strict=True))
+        layout.write_record({**layout.record(), "ports": by_daemon})
+        preparing = daemons.prepare_database(layout) if options.accounting else None
+        daemons.start_and_wait(layout, "munged")
+        if preparing is not None:
+            say("starting the accounting database")
+            daemons.wait_for_database(layout, preparing)
+            daemons.start_and_wait(layout, "mariadbd")
+            daemons.start_and_wait(layout, "slurmdbd")
+            add_account(layout, machine)
+        say(f"starting the controller and {options.nodes} nodes")
+        daemons.start_and_wait(layout, "slurmctld")
+        for node in node_names(options):
+            daemons.start(layout, node)
+        wait_until_idle(layout, options)
+    layout.profile.parent.mkdir(parents=True, exist_ok=True)
+    layout.profile.write_text(configuration.profile(layout, options), encoding="utf-8")
+    layout.write_record({**layout.record(), "ready": True})
+
+
+def write_files(layout: Layout, options: Options, machine: Machine) -> None:
+    texts = {
+        layout.slurm_conf: configuration.slurm_conf(layout, options, machine),
+        layout.gres_conf: configuration.gres_conf(layout, options),
+        layout.slurmdbd_conf: configuration.slurmdbd_conf(layout, machine),
+        layout.mariadb_conf: configuration.mariadb_conf(layout, machine),
+    }
+    for path, text in texts.items():
+        write_private(path, text.encode())
+    write_private(layout.munge_key, os.urandom(KEY_BYTES))
+    for number in range(options.gpus_per_node):
+        (layout.gpus / f"gpu{number}").symlink_to("/dev/null")
+
+
+def write_private(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(data)
+
+
+def add_account(layout: Layout, machine: Machine) -> None:
+    account = configuration.ACCOUNT
+    daemons.call(layout, "sacctmgr", "-i", "add", "cluster", layout.name)
+    daemons.call(layout, "sacctmgr", "-i", "add", "account", account, "Description=sandbox", "Organization=rampup")
+    daemons.call(
+        layout, "sacctmgr", "-i", "add", "user", machine.user, f"Account={account}", f"DefaultAccount={account}"
+    )
+
+
+def wait_until_idle(layout: Layout, options: Options) -> None:
+    waiting = set(node_names(options))
+
+    def idle() -> bool:
+        waiting.difference_update(row["node"] for row in nodes(layout) if row["state"] == "idle")
+        return not waiting
+
+    daemons.wait(layout, idle, lambda: min(waiting))
+
+
+# stopping ------------------------------------------------------------------------------------------------------------
+
+
+def remove(layout: Layout) -> None:
+    leftovers.end_all(layout)
+    if layout.short != layout.directory:
+        shutil.rmtree(layout.short, ignore_errors=True)
+    if layout.directory.exists():
+        shutil.rmtree(layout.directory)
+    if profile_is_ours(layout):
+        layout.profile.unlink()
+
+
+def refuse_elsewhere(layout: Layout) -> None:
+    """A home directory may be shared by several machines."""
+    host = layout.record().get("host", processes.host())
+    if host != processes.host():
+        hint = f"go there, or use another --name; if that machine is gone: rm -r {layout.directory}"
+        raise Refused(f"sandbox {layout.name} belongs to {host}, not to this machine", hint)
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """One `up` or `down` at a time."""
+    try:
+        sandboxes().mkdir(parents=True, exist_ok=True)
+        file = open(sandboxes() / ".lock", "w")
+    except OSError as error:
+        hint = "set XDG_STATE_HOME to a directory that you can write"
+        raise Refused(f"can't write in {sandboxes()}: {error.strerror}", hint) from None
+    with file as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

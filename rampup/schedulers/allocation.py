@@ -1,0 +1,32 @@
+"""Inside an allocation of Slurm (salloc, an interactive node): the job script runs here and now, its srun uses what
+has been granted. The same script as under sbatch, so all else is the same too."""
+
+import os
+import subprocess
+
+from rampup import processes
+from rampup.rundir import RunDir
+from rampup.spec import Cluster
+
+
+def is_here(cluster: Cluster) -> bool:
+    """Whether this process runs inside an allocation of that cluster."""
+    return "SLURM_JOB_ID" in os.environ and cluster.slurm_conf in (None, os.environ.get("SLURM_CONF"))
+
+
+def start(run: RunDir) -> subprocess.Popen[bytes]:
+    job = os.environ["SLURM_JOB_ID"]
+    # Inherited by srun they would win over the options of the script: the allocation may be larger than the run.
+    sizes = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_TASKS_PER_NODE")
+    env = {name: value for name, value in os.environ.items() if name not in sizes}
+    with open(run.slurm_log(job), "ab") as log:
+        script = subprocess.Popen(
+            ["bash", str(run.job_script)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C at the terminal reaches us alone
+        )
+    run.record("submitted", scheduler="local", allocation=job, **processes.name_of(script.pid))
+    return script

@@ -1,0 +1,147 @@
+"""The states of runs, computed: from what is in their directories, and for jobs that still matter from one question
+to their scheduler. Every verb that looks at runs asks here, so that all say the same."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from rampup.causes import explain
+from rampup.clusters.load import load as load_cluster
+from rampup.errors import RampupError
+from rampup.records import Record
+from rampup.rundir import AttemptDir, RunDir, State
+from rampup.schedulers import slurm_query
+from rampup.schedulers.slurm_query import ACTIVE, FRESH_S, Answer, Job, key_of
+from rampup.schedulers.slurm_words import reason_in_words
+
+CAUSES = {
+    "TIMEOUT": "the time limit was reached",
+    "NODE_FAIL": "a node of the job failed",
+    "OUT_OF_MEMORY": "the job used more memory than it asked for (--mem)",
+    "PREEMPTED": "a job with a higher priority took its nodes",
+    "BOOT_FAIL": "a node did not boot",
+    "DEADLINE": "its deadline passed",
+}
+SAYS_NO_MORE = ("FAILED", "COMPLETED", "COMPLETING")
+"""Of a job whose script wrote down a failure. In other states Slurm knows better: it ended the job, or has it again."""
+
+
+class Seen(NamedTuple):
+    """A run with what its newest attempt says of itself: read once, however many ask."""
+
+    run: RunDir
+    attempt: AttemptDir | None
+    facts: Record
+
+
+def look(run: RunDir) -> Seen:
+    attempt = run.last_attempt()
+    return Seen(run, attempt, attempt.facts if attempt else {})
+
+
+def state_of(run: RunDir, fresh_s: float = FRESH_S) -> State:
+    return states_of([look(run)], fresh_s)[run.path]
+
+
+def states_of(runs: Iterable[Seen], fresh_s: float = FRESH_S) -> dict[Path, State]:
+    """One question per cluster, however many runs there are; none for jobs that are known to have ended."""
+    found: dict[Path, State] = {}
+    waiting: dict[str, dict[str, Seen]] = {}
+    for seen in runs:
+        run, attempt, facts = seen
+        if facts.get("launcher") == "spawn" or facts.get("outcome") == "completed":
+            found[run.path] = settled(run, attempt, facts)
+            continue
+        submitted = run.recorded("submitted") or {}
+        asked = job_of(run, facts, submitted)
+        if asked is not None:
+            waiting.setdefault(asked[0], {})[key_of(asked[1], f"{run.run.get('name')}-{run.id}")] = seen
+        elif facts.get("outcome") == "failed":
+            found[run.path] = settled(run, attempt, facts)
+        else:
+            found[run.path] = in_allocation(run, attempt, facts, submitted)
+    for cluster, jobs in waiting.items():
+        answer = ask(cluster, jobs, fresh_s)
+        for job, (run, attempt, facts) in jobs.items():
+            found[run.path] = judge(run, attempt, facts, answer.jobs.get(job), answer)
+    return found
+
+
+def job_of(run: RunDir, facts: Record, submitted: Record) -> tuple[str, str] | None:
+    """Cluster and job to ask for: those of the last submission, unless the script was started by hand after it."""
+    by_hand = facts.get("launcher") == "srun" and facts["job"] not in (
+        submitted.get("job"),
+        submitted.get("allocation"),
+    )
+    if by_hand and facts["started"] > submitted.get("t", 0.0):
+        return submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""), facts["job"]
+    if submitted.get("scheduler") == "slurm":
+        return submitted["cluster"], submitted["job"]
+    return None
+
+
+def in_allocation(run: RunDir, attempt: AttemptDir | None, facts: Record, submitted: Record) -> State:
+    """A job script that runs inside an allocation is a process of the host where it was started."""
+    if facts.get("outcome") == "stopped":
+        return State("cancelled", facts.get("exit_code"), "stopped by a signal")
+    process = {key: value for key, value in submitted.items() if key in ("host", "boot", "pid", "pid_start")}
+    return run.state_of(attempt, {**facts, **process} if facts else {})
+
+
+def settled(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
+    """What the directory alone tells."""
+    state = run.state_of(attempt, facts)
+    if state.name != "failed" or state.cause or attempt is None:
+        return state
+    rank, cause = explain(attempt, state.failed_rank, state.exit_code)
+    return replace(state, failed_rank=rank, cause=cause)
+
+
+def ask(cluster: str, jobs: Iterable[str], fresh_s: float) -> Answer:
+    try:
+        return slurm_query.ask(load_cluster(cluster), jobs, fresh_s)
+    except RampupError as error:  # the profile is gone: a sandbox that was taken down
+        return Answer({}, 0.0, error.message)
+
+
+def judge(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | None, answer: Answer) -> State:
+    """The state of a job that has not said itself that it ended well."""
+    as_of = answer.age_s if answer.problem and answer.t else None
+    if facts.get("outcome") == "failed" and (job is None or job.state in SAYS_NO_MORE or answer.problem):
+        return settled(run, attempt, facts)
+    if job is None:
+        return without_slurm(run, attempt, facts, answer)
+    if job.state in ACTIVE:
+        return State("running", as_of_s=as_of)
+    if not job.ended:
+        return State("pending", cause=reason_in_words(job), as_of_s=as_of)
+    if job.state == "COMPLETED":
+        return State("completed", 0)
+    if job.state == "CANCELLED":
+        return State("cancelled", facts.get("exit_code"), "the job was cancelled")
+    if job.state == "TIMEOUT":
+        return State("timeout", facts.get("exit_code"), CAUSES["TIMEOUT"])
+    if job.state in CAUSES:
+        return State("failed", facts.get("exit_code"), CAUSES[job.state])
+    if attempt is None:
+        return State("failed", None, f"Slurm says {job.state} ({job.reason}); the job never began: see slurm-*.log")
+    rank, cause = explain(attempt, None, facts.get("exit_code"))
+    return State("failed", facts.get("exit_code"), cause, rank)
+
+
+def without_slurm(run: RunDir, attempt: AttemptDir | None, facts: Record, answer: Answer) -> State:
+    """Slurm does not answer, or has forgotten the job and keeps no accounts."""
+    cancelled = run.recorded("cancelled")
+    if answer.problem and answer.t == 0.0 and not facts.get("outcome"):
+        name = "running" if facts else "pending"
+        return State(name, cause=f"Slurm does not answer: {answer.problem}")
+    if cancelled is not None and cancelled["t"] > facts.get("started", 0.0):
+        return State("cancelled", facts.get("exit_code"), "the job was cancelled")
+    if facts.get("outcome") == "stopped":
+        limit, spent = run.config.get("time_s"), facts["ended"] - facts["started"]
+        if limit and spent > limit - 5:
+            return State("timeout", facts.get("exit_code"), CAUSES["TIMEOUT"])
+        return State("failed", facts.get("exit_code"), "Slurm stopped the job; there are no accounts to tell why")
+    return State("failed", None, "Slurm knows nothing of the job any more, and it left no word of how it ended")

@@ -1,0 +1,107 @@
+"""Real ranks for the tests: a small run directory for every case, started by ranks.py."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rampup.engines.settings import TORCH
+from rampup.records import read_jsonl
+from rampup.rundir import AttemptDir, RunDir
+
+HERE = Path(__file__).parent
+SMALL = {"samples": 197, "validation": 50, "batch_size": 40, "epochs": 4, "lr": 1e-2, "log_every": 1, "trace": True}
+"""Five steps per epoch, the last one smaller: twenty in all."""
+
+
+class Case:
+    """One run: how it was asked for, and what is left of it."""
+
+    def __init__(self, folder: Path, world: int, entry: str = "train:Traced", limit: int = 0, **train: Any) -> None:
+        self.run, self.world, self.limit = RunDir(folder), world, limit
+        self.codes: list[int] = []
+        self.entry = entry
+        self.train = {name: setting.default for name, setting in TORCH.items()} | SMALL | train
+
+    def write(self) -> None:
+        self.attempt.path.mkdir(parents=True)
+        config = {"kind": "engine", "recipe": "traced", "engine": "torch", "entry": self.entry, "builtin": False}
+        config |= {"folder": str(HERE / "recipe"), "train": self.train, "resources": {"gpus_per_node": 0}}
+        self.run.config_file.write_text(json.dumps(config))
+
+    @property
+    def attempt(self) -> AttemptDir:
+        return self.run.attempt(1)
+
+    @property
+    def end(self) -> dict[str, Any]:
+        found = self.attempt.event("end")
+        assert found, f"no end is recorded; rank 0 said: {self.log(0)}"
+        return found
+
+    def log(self, rank: int) -> str:
+        return self.attempt.rank_log(rank).read_text()
+
+    def epochs(self) -> list[dict[str, Any]]:
+        return [row for row in self.attempt.metrics() if "samples_s" in row]
+
+    def traced(self, what: str) -> list[list[Any]]:
+        """For every rank what it left."""
+        files = [self.run.path / f"{what}-{rank}.jsonl" for rank in range(self.world)]
+        return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+
+    def weights(self) -> dict[str, Any]:
+        import torch
+
+        path = self.run.checkpoints / self.end["checkpoint"] / "state.pt"
+        model: dict[str, Any] = torch.load(path, weights_only=True)["model"]
+        return model
+
+    def rows_without_times(self) -> list[dict[str, Any]]:
+        timed = ("t", "samples_s")
+        rows = read_jsonl(self.attempt.metrics_file)
+        return [{name: value for name, value in row.items() if name not in timed} for row in rows]
+
+
+Start = Callable[[dict[str, dict[str, Any]]], dict[str, Case]]
+
+
+def start_all(root: Path, wanted: dict[str, dict[str, Any]]) -> dict[str, Case]:
+    """Run the cases, unless another process of this test session has done it."""
+    root.mkdir(exist_ok=True)
+    codes = root / "codes.json"
+    cases = {name: Case(root / name, **case) for name, case in wanted.items()}
+    with open(root / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not codes.exists():
+            codes.write_text(run_ranks(root, cases))
+    for name, found in json.loads(codes.read_text()).items():
+        cases[name].codes = found
+    return cases
+
+
+def run_ranks(root: Path, cases: dict[str, Case]) -> str:
+    asked = {}
+    for name, case in cases.items():
+        case.write()
+        asked[name] = {"dir": str(case.run.path), "world": case.world, "limit": case.limit}
+    (root / "cases.json").write_text(json.dumps(asked))
+    env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+    argv = [sys.executable, str(HERE / "ranks.py"), str(root / "cases.json")]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Start:
+    """Run the cases of a module, one after the other."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return lambda wanted: start_all(shared / request.module.__name__, wanted)

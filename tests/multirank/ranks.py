@@ -1,0 +1,86 @@
+"""Starts real ranks, many runs after one another, and pays for importing torch once: every rank is a fork.
+
+    python ranks.py CASES.json        prints {name: [exit code of each rank]}
+
+Each fork gets the variables that rank.py sets and becomes `python -m rampup.worker RUN_DIR`.
+"""
+
+import importlib
+import json
+import os
+import resource
+import runpy
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+IMPORTED_ONCE = ("torch", "torch._dynamo", "rampup.engines.torch")
+"""Before the first fork, so that no rank has to. The first optimizer of a process imports torch._dynamo."""
+ENDS_AFTER_S = 60
+
+
+def main(cases: dict[str, dict[str, Any]]) -> None:
+    for module in IMPORTED_ONCE:
+        importlib.import_module(module)
+    print(json.dumps({name: run(case) for name, case in cases.items()}))
+
+
+def run(case: dict[str, Any]) -> list[int]:
+    port = free_port()
+    ranks = [fork(case, rank, port) for rank in range(case["world"])]
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
+
+
+def fork(case: dict[str, Any], rank: int, port: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        become_rank(case, rank, port)
+    return pid
+
+
+def become_rank(case: dict[str, Any], rank: int, port: int) -> NoReturn:
+    folder, world = case["dir"], case["world"]
+    log = os.open(f"{folder}/attempts/1/rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ |= variables(folder, rank, world, port)
+    if case.get("limit"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (case["limit"], case["limit"]))
+    signal.alarm(ENDS_AFTER_S)  # a rank that hangs must not outlive the test
+    sys.argv = ["worker", folder]
+    try:
+        runpy.run_module("rampup.worker", run_name="__main__")
+    except SystemExit as left:
+        os._exit(left.code if isinstance(left.code, int) else 1)
+    os._exit(0)
+
+
+def variables(folder: str, rank: int, world: int, port: int) -> dict[str, str]:
+    """What rank.py sets."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "RAMPUP_RUN_DIR": folder,
+        "RAMPUP_ATTEMPT": "1",
+        "RAMPUP_STARTED": str(time.time()),
+        "RAMPUP_NODE": "here",
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,139 @@
+"""A recipe whose every batch leaves a trace: which samples each rank saw in each step."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rampup.data.memory import TensorData
+from rampup.engines.torch_task import Task
+
+WIDTH, CLASSES = 6, 3
+
+
+class Traced(Task):
+    """`samples` to train on, `validation` to validate, and what the settings say beside."""
+
+    def data(self) -> tuple[TensorData, TensorData | None]:
+        random = torch.Generator().manual_seed(7)
+        count = self.settings.samples + self.settings.validation
+        x = torch.randn(count, WIDTH, generator=random)
+        y = (x @ torch.randn(WIDTH, CLASSES, generator=random)).argmax(1)
+        ids = torch.arange(count)
+        train, rest = slice(None, self.settings.samples), slice(self.settings.samples, None)
+        validation = TensorData(ids[rest], x[rest], y[rest]) if self.settings.validation else None
+        return TensorData(ids[train], x[train], y[train]), validation
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(WIDTH, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        ids, x, y = batch
+        self.trace("ids", ids.tolist())
+        return cross_entropy(model(x), y)
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
+        _, x, y = batch
+        scores = model(x)
+        return {"loss": cross_entropy(scores, y, reduction="sum"), "accuracy": (scores.argmax(1) == y).sum()}
+
+    def trace(self, what: str, value: object) -> None:
+        if not self.settings.trace:
+            return
+        path = Path(os.environ["RAMPUP_RUN_DIR"]) / f"{what}-{os.environ['RANK']}.jsonl"
+        with open(path, "a") as file:
+            file.write(json.dumps(value) + "\n")
+
+
+class Noisy(Traced):
+    """Dropout and batch normalisation: what differs between ranks and must still be the same in every run."""
+
+    def model(self) -> nn.Module:
+        layers = [nn.Linear(WIDTH, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, CLASSES)]
+        return nn.Sequential(*layers)
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
+        normalisation: Any = model.get_submodule("1")
+        self.trace("mean", normalisation.running_mean.tolist())
+        return super().evaluate(model, batch)
+
+
+class Idle(Traced):
+    """A parameter that the loss never reaches: an optimizer must leave it alone, whatever the weight decay."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_parameter("idle", nn.Parameter(torch.ones(3)))
+        return model
+
+
+class Images(Traced):
+    """Convolutions, whose weights have another memory layout with channels_last."""
+
+    def data(self) -> tuple[TensorData, TensorData | None]:
+        train, validation = super().data()
+        assert validation is not None
+        return _as_images(train), _as_images(validation)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(2, 4, (1, 2)), nn.ReLU(), nn.Flatten(), nn.Linear(8, CLASSES))
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        self.trace("last", batch[1].is_contiguous(memory_format=torch.channels_last))
+        return super().loss(model, batch)
+
+
+def _as_images(data: TensorData) -> TensorData:
+    ids, x, y = data.tensors
+    return TensorData(ids, x.reshape(-1, 2, 1, 3), y)
+
+
+class Raises(Traced):
+    """Rank 1 fails in the third step."""
+
+    steps = 0
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        self.steps += 1
+        if self.steps == 3 and os.environ["RANK"] == "1":
+            raise ValueError("as planned")
+        return super().loss(model, batch)
+
+
+class Vanishes(Traced):
+    """Somebody removes the run's metrics while it is running."""
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
+        metrics = Path(os.environ["RAMPUP_RUN_DIR"]) / "attempts" / "1" / "metrics.jsonl"
+        metrics.unlink(missing_ok=True)
+        return super().evaluate(model, batch)
+
+
+class Stopped(Traced):
+    """The launcher ends it in the middle of an epoch."""
+
+    steps = 0
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        self.steps += 1
+        if self.steps == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        return super().loss(model, batch)
+
+
+class Endless(Traced):
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return super().loss(model, batch) * float("inf")
+
+
+class Wordless(Traced):
+    def evaluate(self, model: nn.Module, batch: Any) -> Any:
+        return 0.5

@@ -1,0 +1,158 @@
+"""A real Slurm for the tests in this folder: one sandbox of 4 nodes with 4 pretend GPUs each, for the whole session.
+
+Without the Debian packages the tests are skipped, and the terminal says so. All tests of the folder are in the xdist
+group `slurm`: with `--dist loadgroup` one worker runs them; otherwise each worker has a sandbox of its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rampup.errors import Refused
+from rampup.sandbox import daemons, leftovers
+from rampup.sandbox.layout import Layout, Options
+from rampup.sandbox.machine import check_packages
+
+HERE = Path(__file__).parent
+FOREIGN = ("SLURM", "SBATCH_", "SRUN_", "RAMPUP_", "OMP_", "XDG_")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+
+
+class Sandbox:
+    """`rampup sandbox` in directories of its own, and the faults that one can cause there."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self.cwd = folder / "work"
+        self.cwd.mkdir(parents=True)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
+        directory = folder / "state" / "rampup" / "sandbox" / name
+        self.env = {
+            **kept,
+            "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "RAMPUP_RUNS": str(folder / "runs"),
+            "SLURM_CONF": str(directory / "slurm.conf"),
+            "NO_COLOR": "1",
+        }
+        self.directory = directory
+        self.profile = folder / "config" / "rampup" / "clusters" / f"{name}.toml"
+
+    @property
+    def layout(self) -> Layout:
+        record = json.loads((self.directory / "sandbox.json").read_text())
+        return Layout(self.name, self.directory, Path(record["short"]), self.profile)
+
+    def run(self, *argv: str, check: int | None = 0) -> str:
+        """What a command prints, in the sandbox's environment."""
+        done = self.call(*argv)
+        assert check is None or done.returncode == check, f"{argv}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def call(self, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(argv, cwd=self.cwd, env={**self.env, **env}, capture_output=True, text=True, timeout=120)
+
+    def rampup(self, *words: str, check: int = 0, **env: Any) -> subprocess.CompletedProcess[str]:
+        done = self.call(sys.executable, "-m", "rampup", *words, **env)
+        assert done.returncode == check, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def up(self, *options: str, check: int = 0, **env: Any) -> subprocess.CompletedProcess[str]:
+        return self.rampup("sandbox", "up", "--name", self.name, *options, check=check, **env)
+
+    def down(self) -> subprocess.CompletedProcess[str]:
+        return self.rampup("sandbox", "down", "--name", self.name)
+
+    def status(self) -> Any:
+        done = self.call(sys.executable, "-m", "rampup", "sandbox", "status", "--name", self.name, "--json")
+        return json.loads(done.stdout)
+
+    def sbatch(self, text: str, *options: str) -> str:
+        """Submit a bash script; the job's id. Its output goes to out.ID in `cwd`."""
+        argv = ["sbatch", "--parsable", "--output=out.%j", "--open-mode=append", *options]
+        done = subprocess.run(
+            argv, input=f"#!/bin/bash\n{text}\n", cwd=self.cwd, env=self.env, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def output(self, job: str) -> str:
+        path = self.cwd / f"out.{job}"
+        return path.read_text() if path.exists() else ""
+
+    def state(self, job: str) -> str:
+        """As slurmctld has it; it forgets a job 300 s after its end."""
+        text = self.run("scontrol", "show", "job", job)
+        return text.partition("JobState=")[2].split()[0]
+
+    def wait_for(self, true: Callable[[], Any], what: str, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > deadline:
+                seen = self.run("sinfo", "-N", "-l", check=None) + self.run("squeue", check=None)
+                pytest.fail(f"not within {seconds} s: {what}\n{seen}")
+            time.sleep(0.1)
+
+    # faults --------------------------------------------------------------------------------------------------
+
+    def processes(self, node: str | None = None) -> set[int]:
+        return leftovers.processes_of(self.layout, node)
+
+    def stop(self, daemon: str) -> None:
+        """Kill a daemon: slurmctld, slurmdbd, munged, mariadbd."""
+        leftovers.end(self.layout.record()["daemons"][daemon]["pid"])
+
+    def start(self, daemon: str) -> None:
+        """Bring back a daemon or a node that was stopped."""
+        daemons.start(self.layout, daemon)
+        address = daemons.address(self.layout, daemon)
+        self.wait_for(lambda: daemons.answers(address), f"{daemon} answers")
+
+    def lose_node(self, node: str) -> None:
+        """As when a machine dies: slurmd, job steps and tasks, all at once."""
+        while found := self.processes(node):
+            for pid in found:
+                leftovers.end(pid)
+
+
+@pytest.fixture(scope="session")
+def packages(request: pytest.FixtureRequest) -> None:
+    try:
+        check_packages(Options())
+    except Refused as error:
+        notice = f"tests/slurm is skipped: {error.message}; {error.hint}"
+        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print(f"\n{notice}", file=sys.__stderr__, flush=True)
+        pytest.skip(notice)
+
+
+@pytest.fixture(scope="session")
+def sandbox(packages: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    made = Sandbox(tmp_path_factory.mktemp("sandbox"), f"test{os.getpid()}")
+    try:
+        made.up("--nodes", "4", "--gpus-per-node", "4")
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture
+def another(packages: None, tmp_path: Path) -> Iterator[Sandbox]:
+    """One that a test brings up by itself."""
+    made = Sandbox(tmp_path, f"another{os.getpid()}")
+    yield made
+    made.down()

@@ -1,0 +1,77 @@
+"""Job scripts for the tests: one case for each interesting request, rendered with nothing of this machine in it.
+
+`python -m tests.unit.job_scripts` writes tests/golden anew; look at the difference before you keep it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from rampup.launchers import srun
+from rampup.schedulers import slurm_script
+from rampup.spec import Cluster, Resources, RunSpec
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+RUN_DIR = Path("/shared/runs/20260102-030405-mnist-abc234")
+PYTHON = "/shared/env/bin/python3"
+
+
+def make_spec(resources: dict[str, Any] | None = None, **profile: Any) -> RunSpec:
+    return RunSpec(
+        name="mnist",
+        kind="command",
+        recipe=None,
+        command=("python", "train.py"),
+        train={},
+        resources=Resources(**(resources or {})),
+        cluster=Cluster(name="site", scheduler="slurm", launcher="srun", **profile),
+        origins={},
+        config_file=None,
+        cwd="/home/me",
+    )
+
+
+def render(spec: RunSpec, run_dir: Path = RUN_DIR, python: str = PYTHON) -> str:
+    return slurm_script.job_script(spec, run_dir, srun.start_and_wait(spec), python, version="1.2.3")
+
+
+TWO_BY_TWO = {"nodes": 2, "tasks_per_node": 2, "gpus_per_node": 2, "cpus_per_task": 8, "time": "90"}
+EVERYTHING = {
+    "nodes": 4,
+    "tasks_per_node": 2,
+    "gpus_per_node": 2,
+    "cpus_per_task": 12,
+    "mem": "64G",
+    "time": "1-12:30:00",
+    "partition": "gpu,long",
+    "account": "proj_17",
+    "qos": "high",
+    "reservation": "maintenance week",
+    "constraint": "a100&[rack1|rack2]",
+    "exclude": "node[1-3,17]",
+    "mail": "me@example.org",
+    "slurm": ['comment=it\'s 100 % "ours" \\o/ #1 $(id)', "exclusive", "gres=nvme:100", "mail-type=END", "no-requeue"],
+}
+SITE = {
+    "partition": "batch",
+    "account": "all",
+    "cpu_bind": "mask_cpu:0x1,0x10",
+    "hint": "nomultithread",
+    "master_suffix": "-ib",
+    "env": {"FI_PROVIDER": "verbs", "GREETING": 'it\'s "a" $HOME `id` \\ line\nand another', "EMPTY": ""},
+    "sbatch": {"licenses": "scratch:1", "mem-per-cpu": "4G", "exclusive": "", "constraint": "fast"},
+}
+CASES = {
+    "plain": make_spec(),
+    "gpus-per-node": make_spec(TWO_BY_TWO),
+    "gres": make_spec(TWO_BY_TWO, gpu_directive="gres", gpu_type="a100"),
+    "gpus": make_spec(TWO_BY_TWO, gpu_directive="gpus", gpu_type="h100"),
+    "everything": make_spec(EVERYTHING, gpu_directive="gres"),
+    "site": make_spec({"nodes": 2}, **SITE),
+    "site-and-user": make_spec({"mem": "8G", "constraint": "big", "partition": "debug"}, **SITE),
+    "hint": make_spec({"cpus_per_task": 4}, hint="nomultithread"),
+    "no-requeue": make_spec(requeue=False),
+}
+
+if __name__ == "__main__":
+    for name, spec in CASES.items():
+        (GOLDEN / f"{name}.sh").write_text(render(spec))

@@ -1,0 +1,91 @@
+"""Progress: greppable lines that never flood a log, a heartbeat in place, and next to no cost per step."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from rampup.runtime.progress import BEAT_BYTES, NoProgress, Progress
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def begun(file: Path | None, clock: Clock, loss: float | None = 0.5) -> Progress:
+    progress = Progress(file, clock=clock)
+    progress.begin(steps=1000, epochs=10, loss=lambda: loss)
+    return progress
+
+
+def test_one_line_in_thirty_seconds(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = begun(None, clock)
+    for step in range(1, 651):
+        clock.now += 0.1
+        progress.step(step, 1, step * 10)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    fields = dict(field.split("=") for field in lines[1].split())
+    assert fields["epoch"] == "1/10" and fields["train_loss"] == "0.5"
+    assert float(fields["samples_s"]) == pytest.approx(100, rel=0.01)
+    assert int(fields["eta_s"]) == pytest.approx((1000 - int(fields["step"])) * 0.1, abs=1)
+
+
+def test_one_line_per_epoch(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = begun(None, clock)
+    clock.now += 30
+    progress.milestone(300, {"epoch": 3, "train_loss": 0.07231, "val_accuracy": 0.9721, "samples_s": 51234.5})
+    progress.step(301, 4, 100)
+    expected = "epoch=3/10 step=300 train_loss=0.07231 val_accuracy=0.9721 samples_s=51234 eta_s=70\n"
+    assert capsys.readouterr().out == expected
+
+
+def test_the_heartbeat_is_one_line_in_place(clock: Clock, tmp_path: Path) -> None:
+    file = tmp_path / "progress.json"
+    progress = begun(file, clock)
+    for step, seconds in ((1, 0.4), (2, 0.2), (3, 0.2)):
+        clock.now += seconds
+        progress.step(step, 1, step)
+    text = file.read_text()
+    beat = json.loads(text)
+    assert len(text) == BEAT_BYTES and text.endswith("\n")
+    assert (beat["step"], beat["steps"], beat["epoch"], beat["epochs"]) == (2, 1000, 1, 10)
+    assert beat["train_loss"] == 0.5 and beat["t"] > 1e9
+    progress.milestone(10, {"epoch": 1, "train_loss": 0.1, "samples_s": 20.0})
+    assert json.loads(file.read_text())["step"] == 10 and len(file.read_text()) == BEAT_BYTES
+    progress.end()
+
+
+def test_a_loss_that_is_no_number_keeps_the_heartbeat_valid(clock: Clock, tmp_path: Path) -> None:
+    progress = begun(tmp_path / "beat", clock, loss=float("nan"))
+    clock.now += 1
+    progress.step(1, 1, 1)
+    progress.end()
+    assert json.loads((tmp_path / "beat").read_text(), parse_constant=pytest.fail)["train_loss"] is None
+
+
+def test_reports_tell_whether_they_were_shown(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = begun(None, clock)
+    assert not progress.report(1, {"loss": 1.0})
+    clock.now += 31
+    assert progress.report(2, {"loss": 0.5, "t": 12345.0})
+    assert capsys.readouterr().out == "step=2 loss=0.5 eta_s=15469\n"
+    assert NoProgress().report(3, {})
+
+
+def test_a_step_costs_next_to_nothing() -> None:
+    progress = Progress(None)
+    progress.begin(steps=10**9, epochs=1, loss=lambda: None)
+    begin = time.perf_counter()
+    for step in range(20_000):
+        progress.step(step, 1, step)
+    assert (time.perf_counter() - begin) / 20_000 < 5e-6  # far above what it takes, far below a step

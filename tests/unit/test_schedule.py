@@ -1,0 +1,37 @@
+"""The learning rate of a step."""
+
+import pytest
+
+from rampup.engines.schedule import Schedule
+
+
+def test_constant() -> None:
+    assert [Schedule("constant", 10).factor(step) for step in (0, 5, 9)] == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["constant", "cosine", "linear", "step"])
+def test_warmup_reaches_the_base_rate_exactly_at_its_end(kind: str) -> None:
+    schedule = Schedule(kind, steps=100, warmup_steps=10, decay_steps=50)
+    rising = [schedule.factor(step) for step in range(10)]
+    assert rising == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert rising[-1] == 1.0
+    assert schedule.factor(10) == 1.0
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear"])
+def test_it_falls_towards_zero(kind: str) -> None:
+    schedule = Schedule(kind, steps=100, warmup_steps=20)
+    factors = [schedule.factor(step) for step in range(20, 100)]
+    assert factors == sorted(factors, reverse=True)
+    assert schedule.factor(60) == pytest.approx(0.5)
+    assert 0 < factors[-1] < 0.02
+    assert schedule.factor(100) == pytest.approx(0.0)
+
+
+def test_step_drops_by_the_factor() -> None:
+    schedule = Schedule("step", steps=90, decay_steps=30, decay_factor=0.5)
+    assert [schedule.factor(step) for step in (0, 29, 30, 59, 60)] == [1.0, 1.0, 0.5, 0.5, 0.25]
+
+
+def test_a_warmup_longer_than_the_run() -> None:
+    assert Schedule("cosine", steps=5, warmup_steps=10).factor(4) == 0.5

@@ -1,0 +1,149 @@
+"""Parts of the torch engine that need no ranks: devices, precision, optimizers, the running loss."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+
+from rampup.data.memory import TensorData
+from rampup.engines import torch_device
+from rampup.engines.cpu import bf16_is_fast
+from rampup.engines.settings import TORCH
+from rampup.engines.torch_parts import RunningLoss, compiled
+from rampup.engines.torch_task import optimizer_of
+from rampup.errors import RampupError
+from rampup.runtime.context import RankContext
+from rampup.runtime.settings import Settings
+
+CPU = torch.device("cpu")
+
+
+def choose(wish: str, gpus_per_node: int = 0, local_rank: int = 0, **env: str) -> torch.device:
+    context = RankContext(local_rank=local_rank, local_world_size=2)
+    return torch_device.choose(wish, context, gpus_per_node, env)
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.fixture
+def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+def test_auto_takes_the_gpu_of_the_rank(gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose("auto", local_rank=1) == torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # the launcher shows each rank its own
+    assert choose("auto", local_rank=1) == torch.device("cuda", 0)
+
+
+def test_auto_takes_the_cpu_without_a_gpu(no_gpus: None) -> None:
+    assert choose("auto") == CPU
+    assert choose("auto", CUDA_VISIBLE_DEVICES="-1") == choose("cpu", CUDA_VISIBLE_DEVICES="NoDevFiles") == CPU
+
+
+@pytest.mark.parametrize("wish", ["auto", "cpu"])
+def test_a_reserved_gpu_is_never_left_idle(no_gpus: None, wish: str) -> None:
+    with pytest.raises(RampupError, match="gpus_per_node=1 reserves a GPU") as caught:
+        choose(wish, gpus_per_node=1)
+    assert "--gpus-per-node 0" in caught.value.hint
+    with pytest.raises(RampupError, match="CUDA_VISIBLE_DEVICES=0,1 reserves a GPU"):
+        choose(wish, CUDA_VISIBLE_DEVICES="0,1")
+
+
+@pytest.mark.parametrize("wish", ["cuda", "mps"])
+def test_a_device_that_is_not_there_is_refused(no_gpus: None, wish: str) -> None:
+    with pytest.raises(RampupError, match=f"device={wish}: torch sees no"):
+        choose(wish)
+
+
+def cpu_with(flags: str, folder: Path) -> Path:
+    path = folder / "cpuinfo"
+    path.write_text(f"processor\t: 0\nmodel name\t: CPU\nflags\t\t: fpu {flags} sse2\n")
+    return path
+
+
+@pytest.mark.parametrize(("flags", "fast"), [("avx512_bf16", True), ("amx_bf16 amx_tile", True), ("avx2", False)])
+def test_bf16_needs_a_cpu_that_has_it(flags: str, fast: bool, tmp_path: Path) -> None:
+    assert bf16_is_fast(cpu_with(flags, tmp_path)) is fast
+    assert not bf16_is_fast(tmp_path / "nothing")
+
+
+def test_slow_precisions_are_refused_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_device, "bf16_is_fast", lambda: False)
+    with pytest.raises(RampupError, match="neither AVX512-BF16 nor AMX") as caught:
+        torch_device.check_precision("bf16", CPU)
+    assert caught.value.hint == "precision=fp32"
+    with pytest.raises(RampupError, match="fp16 does not train on a CPU"):
+        torch_device.check_precision("fp16", CPU)
+    torch_device.check_precision("bf16", torch.device("cuda", 0))
+    monkeypatch.setattr(torch_device, "bf16_is_fast", lambda: True)
+    torch_device.check_precision("bf16", CPU)
+
+
+def test_autocast_follows_the_precision() -> None:
+    layer, x = nn.Linear(4, 4), torch.randn(2, 4)
+    for precision, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        with torch_device.autocast(precision, CPU):
+            assert layer(x).dtype is kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
+)
+def test_optimizers_are_fused(name: str, kind: type) -> None:
+    values: dict[str, Any] = {key: setting.default for key, setting in TORCH.items()}
+    settings = Settings(values | {"optimizer": name, "lr": 0.3, "weight_decay": 0.1, "momentum": 0.8})
+    model = nn.Linear(2, 2)
+    model.bias.requires_grad_(False)
+    optimizer = optimizer_of(settings, model)
+    assert type(optimizer) is kind
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["weight_decay"], group["fused"]) == (0.3, 0.1, True)
+    assert len(group["params"]) == 1 and group.get("momentum", 0.8) == 0.8
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_compile_really_compiles(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # the C++ compiler takes seconds
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.9))
+    called = compiled(model, Settings({"compile": wanted}))
+    counters.clear()
+    called.eval()
+    assert not model.training
+    called(torch.randn(4, 3))
+    assert counters["frames"]["ok"] == int(wanted)
+    assert next(iter(called.parameters())) is model[0].weight
+
+
+def test_the_running_loss() -> None:
+    loss = RunningLoss(CPU)
+    loss.add(torch.tensor(1.0), 10)
+    assert loss.since_row() == 1.0
+    loss.add(torch.tensor(4.0), 20)
+    assert loss.since_row() == 4.0
+    assert loss.of_epoch() == 3.0
+    loss.restart()
+    loss.add(torch.tensor(7.0), 1)
+    assert loss.since_row() == loss.of_epoch() == 7.0
+
+
+def test_batches_of_tensors() -> None:
+    data = TensorData(torch.arange(6).reshape(3, 2), torch.tensor([5, 6, 7]))
+    pairs, numbers = data.batch(torch.tensor([2, 0]))
+    assert pairs.tolist() == [[4, 5], [0, 1]] and numbers.tolist() == [7, 5]
+
+
+def test_any_nesting_moves_to_the_device() -> None:
+    images = torch.zeros(2, 3, 4, 4)
+    moved = torch_device.move({"x": [images], "y": (torch.ones(1), "name")}, CPU, channels_last=True)
+    assert moved["x"][0].is_contiguous(memory_format=torch.channels_last)
+    assert isinstance(moved["y"], tuple) and moved["y"][1] == "name"
