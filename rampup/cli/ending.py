@@ -35,6 +35,8 @@ def tell_success(run: RunDir) -> None:
     spent = total_wall_s(run)
     took = f" in {output.duration(spent)}" if spent is not None else ""
     output.say(f"{output.paint('completed', output.GREEN, sys.stderr)}{took}")
+    if run.config.get("smoke"):
+        output.say("the trial went well" + (": one step, one checkpoint, one resume" if run.config["engine"] else ""))
     for line in (metrics_line(merged(history)), best_line(best_of(run, history)), phases_line(phases_of(run))):
         if line:
             output.say(line)

@@ -42,7 +42,7 @@ def slurm_conf(layout: Layout, options: Options, machine: Machine) -> str:
             "",
             "# Jobs start at once, not with the next round of the scheduler.",
             "SchedulerType=sched/backfill",
-            "SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2",
+            "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1",
             "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_CPU_Memory",
             "PriorityType=priority/multifactor",

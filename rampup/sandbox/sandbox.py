@@ -206,10 +206,12 @@ def locked() -> Iterator[None]:
     """One `up` or `down` at a time."""
     try:
         sandboxes().mkdir(parents=True, exist_ok=True)
-        file = open(sandboxes() / ".lock", "w")
+        lock = os.open(sandboxes() / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         hint = "set XDG_STATE_HOME to a directory that you can write"
         raise Refused(f"can't write in {sandboxes()}: {error.strerror}", hint) from None
-    with file as lock:
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)

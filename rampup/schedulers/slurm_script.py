@@ -75,13 +75,24 @@ code=143  # when the end comes before the ranks have begun
 trap 'stopped=yes; [ -z "$step" ] || [ "${{SLURM_TASK_PID:-}}" = $$ ] || kill -TERM "$step"' TERM
 
 {start_ranks}
-
+{smoke}
 ended=$(date +%s.%N)
 outcome=failed
 if [ "$code" -eq 0 ]; then outcome=completed; fi
 if [ -n "$stopped" ]; then outcome=stopped; fi  # why, Slurm itself will tell
 facts ", \\"ended\\": $ended, \\"exit_code\\": $code, \\"outcome\\": \\"$outcome\\""
 exit "$code"
+"""
+
+SMOKE = """
+# --smoke: the first attempt takes a step and saves it; the second, from the top of this script, must go on from there.
+if [ "$code" -eq 0 ] && [ -z "$stopped" ]; then
+  if [ "$attempt" -eq 1 ]; then exec bash -l "$run_dir/job.sh"; fi
+  if ! grep -q '"resumed"' "$attempt_dir/events.jsonl"; then
+    echo "rampup: error: the second attempt did not resume from the checkpoint of the first" >&2
+    code=1
+  fi
+fi
 """
 
 
@@ -108,6 +119,7 @@ def job_script(
         world_size=spec.resources.world_size,
         master_suffix=shlex.quote(spec.cluster.master_suffix) if spec.cluster.master_suffix else "",
         start_ranks=start_ranks,
+        smoke=SMOKE if spec.smoke and spec.kind == "engine" else "",
     )
     return "\n".join(head) + "\n" + body
 

@@ -30,6 +30,14 @@ def cli(cli, sandbox):
     return cli
 
 
+@pytest.fixture(scope="session", autouse=True)
+def endless_run(sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Submitted first and looked at last: Slurm's shortest time limit is a minute."""
+    runs = tmp_path_factory.mktemp("endless")
+    words = ("run", "--on", sandbox.name, "--time", "1", "--json", "--", "sleep", "300")
+    return Path(json.loads(sandbox.rampup(*words, RAMPUP_RUNS=str(runs)).stdout)["dir"])
+
+
 def submit(cli, sandbox, *words: str, command: tuple[str, ...] = ()) -> str:
     """`rampup run --on SANDBOX`; returns the id of the run."""
     tail = ("--", *command) if command else ()
@@ -221,8 +229,15 @@ def test_the_script_works_by_hand(cli, sandbox) -> None:
     assert cli.json("show", run["id"])["attempts"] == 2
 
 
-@pytest.mark.slow
-def test_the_time_limit_is_told(cli, sandbox) -> None:
-    run = submit(cli, sandbox, "--time", "1", command=("sleep", "300"))
-    told = cli.json("wait", run, check=104)
+def test_a_trial_takes_one_step_one_checkpoint_and_one_resume(cli, sandbox) -> None:
+    done = cli("run", "digits", "--on", sandbox.name, "--tasks-per-node", "2", "--smoke")
+    assert "one step, one checkpoint, one resume" in done.stderr
+    shown = cli.json("show")
+    assert (shown["state"], shown["attempts"], shown["metrics"]["step"]) == ("completed", 2, 2)
+    assert shown["config"]["resources"]["partition"] == "debug"
+    assert cli("run", "digits", "--smoke", check=3)
+
+
+def test_the_time_limit_is_told(cli, sandbox, endless_run: Path) -> None:
+    told = cli.json("wait", str(endless_run), check=104)
     assert (told["state"], "time limit" in told["cause"]) == ("timeout", True)

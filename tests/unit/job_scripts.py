@@ -6,6 +6,8 @@
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from rampup.launchers import srun
 from rampup.schedulers import slurm_script
 from rampup.spec import Cluster, Resources, RunSpec
@@ -70,6 +72,7 @@ CASES = {
     "site-and-user": make_spec({"mem": "8G", "constraint": "big", "partition": "debug"}, **SITE),
     "hint": make_spec({"cpus_per_task": 4}, hint="nomultithread"),
     "no-requeue": make_spec(requeue=False),
+    "smoke": replace(make_spec({"time": "0:02:00"}, partition="debug"), kind="engine", smoke=True),
 }
 
 if __name__ == "__main__":
