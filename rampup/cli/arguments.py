@@ -22,6 +22,23 @@ def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
 
 
+def complete_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """After `run`: a recipe or a file, then its settings."""
+    from pathlib import Path
+
+    from rampup.errors import RampupError
+    from rampup.recipes import load
+
+    targets = [word for word in ctx.params.get("words") or () if "=" not in word]
+    if targets:
+        try:
+            settings = load.load(targets[0], Path.cwd()).settings
+        except RampupError:  # a file, or a name that is wrong: `run` will say so
+            return []
+        return [CompletionItem(f"{key}=", help=settings[key].help) for key in settings if key.startswith(incomplete)]
+    return complete_recipe(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
 def run_argument(function: Function) -> Function:
     return click.argument("run", required=False, shell_complete=complete_run)(function)
 

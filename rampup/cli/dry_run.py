@@ -1,5 +1,7 @@
 """`rampup run --dry-run`: every setting with its origin, what would be started, and what it would cost."""
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
@@ -7,7 +9,7 @@ from msgspec import to_builtins
 from rampup import runs
 from rampup.cli import output
 from rampup.diagnose.catalogue import preflight
-from rampup.plan import plan, program_of
+from rampup.plan import job_script, plan, program_of
 from rampup.spec import RunSpec
 from rampup.times import seconds_of
 
@@ -16,31 +18,45 @@ def show_plan(spec: RunSpec, as_json: bool) -> int:
     root = runs.default_root(spec.cluster)
     for note in preflight(spec, root):
         output.say(f"note: {note.cause}; try: {note.remedy}")
-    run_dir = root / "RUN"
-    settings = settings_of(spec)
-    program, launcher = program_of(spec, run_dir), plan(spec, run_dir)
-    hours = node_hours(spec)
+    run_dir = root / f"TIME-{spec.name}-ID"
+    script = job_script(spec, run_dir) if spec.cluster.scheduler == "slurm" else None
     if as_json:
-        output.emit_json(
-            {
-                "name": spec.name,
-                "settings": [{"key": key, "value": value, "origin": origin} for key, value, origin in settings],
-                "program": program,
-                "launcher": launcher.argv,
-                "env": launcher.env,
-                "cwd": launcher.cwd,
-                "node_hours": hours,
-            }
-        )
+        show_json(spec, run_dir, script)
         return 0
-    output.table(("setting", "value", "origin"), [(key, shown(value), origin) for key, value, origin in settings])
+    rows = [(key, shown(value), origin) for key, value, origin in settings_of(spec) if is_told(key, value)]
+    output.table(("setting", "value", "origin"), rows)
     print()
-    print(f"each of {spec.resources.world_size} ranks runs: {' '.join(map(repr, program))}")
-    print(f"in: {launcher.cwd}")
-    print(f"run directory: {root}/")
-    print(f"node-hours: {'no limit (--time sets one)' if hours is None else f'at most {hours:g}'}")
+    if script:
+        print(script)
+    hours = node_hours(spec)
+    print(f"{output.count(spec.resources.world_size, 'rank')}, each runs: {shlex.join(program_of(spec, run_dir))}")
+    print(f"in: {spec.cwd}")
+    print(f"run directory: {run_dir}")
+    print(f"node-hours: {'no limit (--time sets one)' if hours is None else f'at most {hours:.3g}'}")
     output.next_step("the same command without --dry-run")
     return 0
+
+
+def show_json(spec: RunSpec, run_dir: Path, script: str | None) -> None:
+    settings = [{"key": key, "value": value, "origin": origin} for key, value, origin in settings_of(spec)]
+    launcher = plan(spec, run_dir)
+    output.emit_json(
+        {
+            "name": spec.name,
+            "settings": settings,
+            "program": program_of(spec, run_dir),
+            "launcher": launcher.argv if script is None else None,
+            "script": script,
+            "env": launcher.env,
+            "cwd": spec.cwd,
+            "node_hours": node_hours(spec),
+        }
+    )
+
+
+def is_told(key: str, value: Any) -> bool:
+    """What a recipe could use is always shown; of resources and the site only what is set."""
+    return key.startswith("train.") or value not in (None, [], "")
 
 
 def settings_of(spec: RunSpec) -> list[tuple[str, Any, str]]:

@@ -22,6 +22,8 @@ from rampup.rundir import RunDir
 from rampup.states import state_of
 
 POLL_S = 0.05
+NARROW = 80
+"""Columns below which the bar leaves out loss and speed."""
 
 
 class Tail:
@@ -63,14 +65,10 @@ class Bar:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        columns = (
-            "{task.description}",
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TextColumn("ETA"),
-        )
-        self.live = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        facts = TextColumn("{task.fields[facts]} ETA" if console.width >= NARROW else "")
+        columns = (BarColumn(), TaskProgressColumn(), facts, TimeRemainingColumn())
+        self.live = Progress("{task.description}", *columns, console=console, transient=True)
         self.task = self.live.add_task("", total=beat["steps"], facts="")
         self.live.start()
 

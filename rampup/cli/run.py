@@ -10,7 +10,7 @@ import click
 
 from rampup import runs
 from rampup.cli import output
-from rampup.cli.arguments import complete_recipe, dry_run_option, json_option
+from rampup.cli.arguments import complete_words, dry_run_option, json_option
 from rampup.config import Request, resolve
 from rampup.errors import UsageError
 
@@ -41,7 +41,7 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
 
 @click.command()
 @click.argument(
-    "words", nargs=-1, shell_complete=complete_recipe, metavar="[RECIPE | FILE.toml] [KEY=VALUE]... [-- CMD]"
+    "words", nargs=-1, shell_complete=complete_words, metavar="[RECIPE | FILE.toml] [KEY=VALUE]... [-- CMD]"
 )
 @click.option("--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local).")
 @click.option("--name", help="A name for the run (default: the recipe's or the script's).")
@@ -91,7 +91,7 @@ def command(
     run = make_run(spec, output.say)
     remember(run.path.parent)
     if not as_json and not detach:
-        output.say(f"run {run.id} in {run.path}")
+        output.say(f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}")
     with following.interrupt_flag() as interrupted:
         launcher = start(run, spec, detach)
         if detach or (launcher is None and not follow and not smoke):

@@ -89,5 +89,5 @@ def test_dry_run_writes_nothing_and_tells_origins(cli) -> None:
     assert origins["train.lr"] == (0.5, "command line")
     assert origins["train.epochs"][1] == "recipe.toml"
     assert origins["train.clip"] == (None, "default")
-    assert plan["node_hours"] == 1
+    assert (plan["node_hours"], plan["script"]) == (1, None)
     assert not cli.runs.exists()

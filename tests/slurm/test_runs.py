@@ -238,6 +238,18 @@ def test_a_trial_takes_one_step_one_checkpoint_and_one_resume(cli, sandbox) -> N
     assert cli("run", "digits", "--smoke", check=3)
 
 
+def test_dry_run_shows_the_exact_script(cli, sandbox) -> None:
+    words = ("digits", "--on", sandbox.name, "--nodes", "2", "--time", "30")
+    plan = cli.json("run", *words, "--dry-run")
+    assert plan["node_hours"] == 1
+    assert not cli.runs.exists(), "nothing was made"
+    script = (Path(cli.json("show", submit(cli, sandbox, *words[:1], *words[3:]))["dir"]) / "job.sh").read_text()
+    names = [line.partition("=")[0] for line in script.splitlines() if line.startswith("#SBATCH")]
+    assert [line.partition("=")[0] for line in plan["script"].splitlines() if line.startswith("#SBATCH")] == names
+    assert plan["script"].partition("first=")[2] == script.partition("first=")[2]
+    cli("cancel", next(cli.runs.iterdir()).name)
+
+
 def test_the_time_limit_is_told(cli, sandbox, endless_run: Path) -> None:
     told = cli.json("wait", str(endless_run), check=104)
     assert (told["state"], "time limit" in told["cause"]) == ("timeout", True)

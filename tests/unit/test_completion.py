@@ -1,0 +1,47 @@
+"""Tab completion: verbs, recipes, settings, runs, files."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def completed(line: str, folder: Path) -> list[str]:
+    """What bash would offer for the last word of a line."""
+    words = line.split(" ")
+    env = {
+        **os.environ,
+        "_RAMPUP_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "RAMPUP_RUNS": str(folder),
+        "XDG_STATE_HOME": str(folder),
+    }
+    argv = [sys.executable, "-c", "import sys; sys.argv = ['rampup']; from rampup.__main__ import main; main()"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    return [line.partition(",")[2] or line for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("rampup re", "recipe"),
+        ("rampup run mni", "mnist"),
+        ("rampup run mnist epo", "epochs="),
+        ("rampup run mnist --ta", "--tasks-per-node"),
+        ("rampup recipe show po", "polyfit"),
+        ("rampup show ab", "abcdef"),
+    ],
+)
+def test_what_is_offered(tmp_path: Path, line: str, offered: str) -> None:
+    (tmp_path / "20260101-000000-test-abcdef").mkdir()
+    assert offered in completed(line, tmp_path)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell(shell: str) -> None:
+    argv = [sys.executable, "-m", "rampup", "completion", shell]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert "_RAMPUP_COMPLETE" in done.stdout
