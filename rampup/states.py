@@ -1,6 +1,7 @@
 """The states of runs, computed: from what is in their directories, and for jobs that still matter from one question
 to their scheduler. Every verb that looks at runs asks here, so that all say the same."""
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -101,9 +102,10 @@ def settled(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
 
 def ask(cluster: str, jobs: Iterable[str], fresh_s: float) -> Answer:
     try:
-        return slurm_query.ask(load_cluster(cluster), jobs, fresh_s)
-    except RampupError as error:  # the profile is gone: a sandbox that was taken down
-        return Answer({}, 0.0, error.message)
+        profile = load_cluster(cluster)
+    except RampupError:  # a sandbox that was taken down, and its jobs with it
+        return Answer({}, time.time())
+    return slurm_query.ask(profile, jobs, fresh_s)
 
 
 def judge(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | None, answer: Answer) -> State:
@@ -134,7 +136,7 @@ def judge(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | Non
 def without_slurm(run: RunDir, attempt: AttemptDir | None, facts: Record, answer: Answer) -> State:
     """Slurm does not answer, or has forgotten the job and keeps no accounts."""
     cancelled = run.recorded("cancelled")
-    if answer.problem and answer.t == 0.0 and not facts.get("outcome"):
+    if answer.problem and not facts.get("outcome"):
         name = "running" if facts else "pending"
         return State(name, cause=f"Slurm does not answer: {answer.problem}")
     if cancelled is not None and cancelled["t"] > facts.get("started", 0.0):

@@ -29,6 +29,7 @@ REASONS = {
     "InvalidQOS": "the QOS is not known: --qos",
     "BadConstraints": "no node fits what it asks for",
     "NodeDown": "a node that it needs is down",
+    "Nodes required for job are DOWN": "the nodes that it needs are down or reserved (maintenance?)",
 }
 
 

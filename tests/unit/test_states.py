@@ -132,3 +132,18 @@ def test_ids_that_were_used_before_are_told_apart(run: RunDir, tmp_path: Path, m
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     found = states.states_of([states.look(run), states.look(other)])
     assert (found[run.path].name, found[other.path].name) == ("failed", "running")
+
+
+def test_a_silent_slurm_does_not_make_a_new_job_fail(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache knows other jobs, not this one."""
+    submitted(run)
+    assert told(run, monkeypatch, ("6", "RUNNING"), problem="no answer").name == "pending"
+    attempt(run, BEGUN)
+    assert told(run, monkeypatch, ("6", "RUNNING"), problem="no answer").name == "running"
+
+
+def test_a_job_does_not_outlive_its_sandbox(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no profile of that name is there
+    submitted(run)
+    attempt(run, BEGUN)
+    assert states.state_of(run).name == "failed"
