@@ -31,8 +31,7 @@ def explain(attempt: AttemptDir, rank: int | None, code: int | None) -> tuple[in
 
 
 def _what_srun_said(attempt: AttemptDir, code: int | None) -> tuple[int | None, str]:
-    logs = RunDir(attempt.path.parent.parent).slurm_logs()
-    text = logs[-1].read_text(errors="replace") if logs else ""
+    text = _said_in_this_attempt(attempt)
     found = SRUN.search(text)
     if found is None:
         errors = [line for line in text.splitlines() if "error:" in line]
@@ -40,6 +39,13 @@ def _what_srun_said(attempt: AttemptDir, code: int | None) -> tuple[int | None, 
         return None, f"the job ended with code {code}{said}"
     rank, words = int(found["rank"]), found["words"].strip().lower()
     return rank, f"rank {rank} on node {found['node']}: {words}{_advice(signal.SIGKILL) if words == 'killed' else ''}"
+
+
+def _said_in_this_attempt(attempt: AttemptDir) -> str:
+    """A requeued job goes on in the log of the attempt before; the job script says where each begins."""
+    log = RunDir(attempt.path.parent.parent).slurm_log(attempt.facts.get("job", ""))
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return text.rpartition(f"rampup: attempt {attempt.number} ")[2]
 
 
 def _who(rank: int | None) -> str:
@@ -52,7 +58,7 @@ def _signal_of(code: int) -> str:
 
 def _advice(number: int) -> str:
     if number == signal.SIGKILL:
-        return " (out of memory? see `dmesg`)"
+        return " (out of memory, or by hand)"
     return " (its address space or a library is broken)" if number in (signal.SIGSEGV, signal.SIGBUS) else ""
 
 

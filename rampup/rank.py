@@ -51,6 +51,7 @@ def parse(argv: List[str]) -> argparse.Namespace:
     parser.add_argument("--node-rank", type=int, default=int(slurm.get("SLURM_NODEID", 0)))
     parser.add_argument("--node", default=slurm.get("SLURMD_NODENAME") or socket.gethostname())
     parser.add_argument("--master-addr", default="127.0.0.1")
+    parser.add_argument("--hosts", default="", help="names of the nodes, in order, with commas")
     parser.add_argument("--port-retry", type=int, default=0)
     parser.add_argument("--cpus", type=int, default=0, help="CPUs of this rank, where the launcher knows them")
     parser.add_argument("--started", default=str(time.time()))
@@ -185,7 +186,9 @@ def meet(options: argparse.Namespace, port: int, config_hash: str) -> List[str]:
     Rank 0 collects one line from each other rank and answers all of them, so a missing or odd rank is named within
     seconds, before a framework would wait for minutes.
     """
-    me = {"rank": options.rank, "node": options.node, "hash": config_hash, "size": options.world_size}
+    run = "%s/%d" % (os.path.basename(options.run_dir), options.attempt)
+    me = {"run": run, "rank": options.rank, "node": options.node, "hash": config_hash, "size": options.world_size}
+    me["hosts"], me["per_node"] = options.hosts, options.local_world_size
     if options.world_size == 1:
         return [options.master_addr]
     place = (options.master_addr, port + PORTS_IN_BLOCK - 1)
@@ -201,18 +204,21 @@ def collect(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
     here = {0: (place[0], me, None)}  # type: Dict[int, Any]
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("", place[1]))
+        try:
+            server.bind(("", place[1]))
+        except OSError:  # free a moment ago
+            raise NotReadyError("port %d is taken" % place[1], "the next block is tried", PORT_TAKEN)
         server.listen(me["size"])
         while len(here) < me["size"] and time.time() < deadline:
             server.settimeout(max(0.1, deadline - time.time()))
             try:
                 caller, address = server.accept()
                 caller.settimeout(5)
-                other = json.loads(caller.makefile("r").readline() or "{}")
-            except (OSError, ValueError):  # nobody came in time, or a stranger knocked
+                other = json.loads(caller.makefile("r").readline())
+                if other["run"] == me["run"] and other["size"] > other["rank"] >= 0 and "hash" in other:
+                    here[other["rank"]] = (address[0], other, caller)
+            except (OSError, ValueError, TypeError, KeyError):  # nobody came in time, or a stranger knocked
                 continue
-            if other.get("run") == me.get("run") and isinstance(other.get("rank"), int):
-                here[other["rank"]] = (address[0], other, caller)
     verdict = judge(me, here)
     for _, _, caller in here.values():
         if caller is not None:
@@ -227,8 +233,9 @@ def judge(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
     missing = [rank for rank in range(me["size"]) if rank not in here]
     if missing:
         others = ", ".join("%d on %s" % (rank, here[rank][1]["node"]) for rank in sorted(here))
+        absent = ", ".join(named(rank, me) for rank in missing)
         return {
-            "problem": "rank %s did not come; here are: %s" % (", ".join(map(str, missing)), others),
+            "problem": "rank %s did not come; here are: %s" % (absent, others),
             "hint": "see the log of the missing rank; its node must reach %s" % me["node"],
         }
     odd = [other for _, other, _ in here.values() if other["hash"] != me["hash"] or other["size"] != me["size"]]
@@ -238,6 +245,13 @@ def judge(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
             "hint": "config.json of the run differs between nodes: is the run directory on shared storage?",
         }
     return {"addresses": [here[rank][0] for rank in range(me["size"])]}
+
+
+def named(rank: int, me: Dict[str, Any]) -> str:
+    """A rank that is not here, with the node where it must be, if that is known."""
+    hosts = me["hosts"].split(",") if me["hosts"] else []
+    node = rank // me["per_node"]
+    return "%d on %s" % (rank, hosts[node]) if node < len(hosts) else str(rank)
 
 
 def report_to(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
@@ -294,8 +308,6 @@ def prepare(options: argparse.Namespace) -> Any:
     port, last = int(context["MASTER_PORT"]), PORTS_IN_BLOCK - 1
     needed = (port, port + last) if options.rank == 0 and options.world_size > 1 else ()
     if not all(port_is_free(number) for number in needed):
-        # srun ends with the highest code of all tasks, so the job script is told by a file
-        open(attempt_file(options, "port-taken"), "w").close()
         raise NotReadyError("port %d or %d is taken" % (port, port + last), "the next block is tried", PORT_TAKEN)
     config_hash = hash_of(os.path.join(options.run_dir, "config.json")) or ""
     addresses = meet(options, port, config_hash)
@@ -313,7 +325,10 @@ def leave(error: Exception, options: argparse.Namespace) -> None:
     hint = getattr(error, "hint", "")
     code = getattr(error, "code", NOT_READY)
     sys.stderr.write("rampup: %s\nhint: %s\n" % (message, hint))
-    if code != PORT_TAKEN:
+    if code == PORT_TAKEN:
+        # srun ends with the highest code of all tasks, so the launcher is told by a file
+        open(attempt_file(options, "port-taken"), "w").close()
+    else:
         facts = {"t": time.time(), "rank": options.rank, "type": "NotReady", "message": message, "hint": hint}
         try:
             with open(attempt_file(options, "error-%d.json" % options.rank), "w") as file:

@@ -1,6 +1,7 @@
 """The states of runs, computed: from what is in their directories, and for jobs that still matter from one question
 to their scheduler. Every verb that looks at runs asks here, so that all say the same."""
 
+import contextlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,7 +50,7 @@ def state_of(run: RunDir, fresh_s: float = FRESH_S) -> State:
 def states_of(runs: Iterable[Seen], fresh_s: float = FRESH_S) -> dict[Path, State]:
     """One question per cluster, however many runs there are; none for jobs that are known to have ended."""
     found: dict[Path, State] = {}
-    waiting: dict[str, dict[str, Seen]] = {}
+    waiting: dict[str, list[tuple[str, Seen]]] = {}
     for seen in runs:
         run, attempt, facts = seen
         if facts.get("launcher") == "spawn" or facts.get("outcome") == "completed":
@@ -58,35 +59,53 @@ def states_of(runs: Iterable[Seen], fresh_s: float = FRESH_S) -> dict[Path, Stat
         submitted = run.recorded("submitted") or {}
         asked = job_of(run, facts, submitted)
         if asked is not None:
-            waiting.setdefault(asked[0], {})[key_of(asked[1], f"{run.run.get('name')}-{run.id}")] = seen
-        elif facts.get("outcome") == "failed":
-            found[run.path] = settled(run, attempt, facts)
+            waiting.setdefault(asked[0], []).append((key_of(*asked[1:]), seen))
         else:
-            found[run.path] = in_allocation(run, attempt, facts, submitted)
+            found[run.path] = in_allocation(run, attempt, facts, submitted, fresh_s)
     for cluster, jobs in waiting.items():
-        answer = ask(cluster, jobs, fresh_s)
-        for job, (run, attempt, facts) in jobs.items():
-            found[run.path] = judge(run, attempt, facts, answer.jobs.get(job), answer)
+        answer = ask(cluster, [job for job, _ in jobs], fresh_s)
+        for job, (run, attempt, facts) in jobs:
+            found[run.path] = judge(run, attempt, facts, known_job(run, job, answer), answer)
     return found
 
 
-def job_of(run: RunDir, facts: Record, submitted: Record) -> tuple[str, str] | None:
-    """Cluster and job to ask for: those of the last submission, unless the script was started by hand after it."""
+def known_job(run: RunDir, key: str, answer: Answer) -> Job | None:
+    """Slurm forgets, and a sandbox is taken down: how a job ended is written down by the first who hears of it."""
+    job, last = answer.jobs.get(key), run.recorded("ended")
+    told_before = last is not None and last.get("job") == key
+    if job is None and last is not None and told_before:
+        return Job(last["state"], last.get("reason", ""))
+    if job is not None and job.ended and not told_before:
+        with contextlib.suppress(OSError):  # somebody else's run, or a full disk: Slurm will be asked again
+            run.record("ended", job=key, state=job.state, reason=job.reason)
+    return job
+
+
+def job_of(run: RunDir, facts: Record, submitted: Record) -> tuple[str, str, str] | None:
+    """Cluster, job and its name to ask for: of the last submission, unless the script was started by hand after it."""
+    name = f"{run.run.get('name')}-{run.id}"
     by_hand = facts.get("launcher") == "srun" and facts["job"] not in (
         submitted.get("job"),
         submitted.get("allocation"),
     )
     if by_hand and facts["started"] > submitted.get("t", 0.0):
-        return submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""), facts["job"]
+        return submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""), facts["job"], name
     if submitted.get("scheduler") == "slurm":
-        return submitted["cluster"], submitted["job"]
+        return submitted["cluster"], submitted["job"], name
     return None
 
 
-def in_allocation(run: RunDir, attempt: AttemptDir | None, facts: Record, submitted: Record) -> State:
+def in_allocation(run: RunDir, attempt: AttemptDir | None, facts: Record, submitted: Record, fresh_s: float) -> State:
     """A job script that runs inside an allocation is a process of the host where it was started."""
-    if facts.get("outcome") == "stopped":
-        return State("cancelled", facts.get("exit_code"), "stopped by a signal")
+    if facts.get("outcome") in ("failed", "stopped"):
+        key = key_of(submitted.get("allocation", ""), submitted.get("job_name", ""))
+        job = known_job(run, key, ask(submitted.get("cluster", ""), [key], fresh_s))
+        if job is not None and job.state in CAUSES:  # the allocation itself came to its end
+            name = "timeout" if job.state == "TIMEOUT" else "failed"
+            return State(name, facts.get("exit_code"), CAUSES[job.state])
+        if facts["outcome"] == "stopped":
+            return State("cancelled", facts.get("exit_code"), "stopped by a signal")
+        return settled(run, attempt, facts)
     process = {key: value for key, value in submitted.items() if key in ("host", "boot", "pid", "pid_start")}
     return run.state_of(attempt, {**facts, **process} if facts else {})
 

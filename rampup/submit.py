@@ -81,7 +81,7 @@ def script_of(spec: RunSpec) -> tuple[str, ...]:
 def start(run: RunDir, spec: RunSpec, detach: bool) -> subprocess.Popen[bytes] | None:
     """Hand the run to its scheduler. A local launcher is returned, for who wants to wait for it."""
     if spec.cluster.scheduler == "slurm" and allocation.is_here(spec.cluster):
-        return allocation.start(run)
+        return allocation.start(run, spec.cluster)
     if spec.cluster.scheduler == "slurm":
         slurm.submit(run, spec.cluster, slurm_options.job_name(spec, run.id))
         return None
@@ -92,7 +92,7 @@ def cancel(run: RunDir) -> None:
     """Stop a run through its scheduler."""
     asked = job_of(run, look(run).facts, run.recorded("submitted") or {})
     if asked is not None:
-        slurm.cancel(load_cluster(asked[0]), asked[1])
+        slurm.cancel(load_cluster(asked[0]), f"{run.run['name']}-{run.id}")
         run.record("cancelled", by="rampup cancel")
     else:
         run.record("cancelled", by="rampup cancel")

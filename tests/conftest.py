@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 RAMPUP = (sys.executable, "-m", "rampup")
 
@@ -89,3 +90,14 @@ def eventually() -> Callable[..., None]:
             time.sleep(0.05)
 
     return wait
+
+
+class OneWorkerForSlurm(LoadScopeScheduling):
+    """All tests on the real Slurm share one sandbox, so one worker runs them; the others are dealt out one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "slurm" if nodeid.startswith("tests/slurm/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerForSlurm:
+    return OneWorkerForSlurm(config, log)

@@ -7,11 +7,12 @@ import click
 from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option
+from rampup.errors import RampupError, SchedulerError
 from rampup.rundir import RunDir, State
 from rampup.states import state_of
 from rampup.submit import cancel
 
-END_WITHIN_S = 10.0
+END_WITHIN_S = 20.0
 
 
 @click.command()
@@ -20,23 +21,36 @@ END_WITHIN_S = 10.0
 @json_option
 def command(wanted: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Stop runs. RUN is an id or a unique prefix of one; there is no default."""
-    found = [runs.find(name) for name in wanted]
-    states = {}
-    for run in found:
-        if state_of(run).ended:
-            states[run.id] = f"already {state_of(run).name}"
-        elif dry_run:
-            states[run.id] = "would be cancelled"
-        else:
-            cancel(run)
-            states[run.id] = state_when_ended(run).name
+    states: dict[str, str] = {}
+    problem: RampupError | None = None
+    for run in [runs.find(name) for name in wanted]:
+        try:
+            states[run.id] = cancel_one(run, dry_run)
+        except RampupError as error:  # the others are cancelled all the same
+            states[run.id], problem = f"goes on: {error.message}", error
     if as_json:
         output.emit_json(states)
-        return 0
-    for run_id, state in states.items():
-        output.say(f"{run_id} {state}")
-    output.next_step("rampup list")
+    else:
+        for run_id, words in states.items():
+            output.say(f"{run_id} {words}")
+    if problem is not None:
+        raise problem
+    if not as_json:
+        output.next_step("rampup list")
     return 0
+
+
+def cancel_one(run: RunDir, dry_run: bool) -> str:
+    state = state_of(run)
+    if state.ended:
+        return f"already {state.name}"
+    if dry_run:
+        return "would be cancelled"
+    cancel(run)
+    state = state_when_ended(run)
+    if not state.ended:
+        raise SchedulerError(f"{run.id} was told to end and is still {state.name}", f"rampup wait {run.id}")
+    return state.name
 
 
 def state_when_ended(run: RunDir) -> State:

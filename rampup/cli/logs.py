@@ -11,7 +11,7 @@ from rampup.cli.arguments import json_option, run_argument
 from rampup.cli.follow import Tail
 from rampup.cli.wait import patience
 from rampup.errors import RunNotFound, UsageError
-from rampup.rundir import RunDir
+from rampup.rundir import AttemptDir, RunDir
 from rampup.states import state_of
 
 POLL_S = 0.2
@@ -44,23 +44,28 @@ def log_of(run: RunDir, rank: int) -> bytes:
     attempt = run.last_attempt()
     if attempt is None:
         raise RunNotFound(f"run {run.id} has not started: it has no log yet", f"rampup show {run.id}")
-    size = attempt.facts.get("world_size", 1)
-    if not 0 <= rank < size:
-        raise RunNotFound(f"run {run.id} has no rank {rank}", f"its ranks are 0 to {size - 1}")
+    check_rank(run, attempt, rank)
     log = attempt.rank_log(rank)
     said = log.read_bytes() if log.exists() else b""
     launcher = [path for path in (attempt.job_log, *run.slurm_logs()) if path.exists()]
     return said or b"".join(path.read_bytes() for path in launcher)
 
 
+def check_rank(run: RunDir, attempt: AttemptDir, rank: int) -> None:
+    size = attempt.facts.get("world_size")
+    if rank < 0 or (size is not None and rank >= size):
+        raise RunNotFound(f"run {run.id} has no rank {rank}", f"its ranks are 0 to {(size or 1) - 1}")
+
+
 def follow_log(run: RunDir, rank: int) -> None:
-    tail, begun = None, time.monotonic()
+    tail, followed, begun = None, 0, time.monotonic()
     while True:
         # asked before reading: what is written until the end is not missed
         ended = state_of(run, patience(time.monotonic() - begun)).ended
         attempt = run.last_attempt()
-        if tail is None and attempt is not None:
-            tail = Tail(attempt.rank_log(rank))
+        if attempt is not None and attempt.number != followed:  # the first one, or the next after a requeue
+            check_rank(run, attempt, rank)
+            tail, followed = Tail(attempt.rank_log(rank)), attempt.number
         if tail is not None:
             sys.stdout.buffer.write(tail.read())
             sys.stdout.flush()

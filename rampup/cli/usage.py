@@ -23,8 +23,10 @@ def usage_when_ended(run: RunDir, state: str) -> Usage | None:
 
 def _cluster_of(run: RunDir) -> Cluster | None:
     try:
-        return load_cluster((run.recorded("submitted") or {}).get("cluster", ""))
-    except Refused:  # its profile is gone, or it ran inside somebody's allocation
+        submitted = run.recorded("submitted") or {}
+        # a run inside an allocation is only a part of that job
+        return load_cluster(submitted["cluster"]) if submitted.get("scheduler") == "slurm" else None
+    except Refused:  # its profile is gone
         return None
 
 

@@ -40,7 +40,9 @@ def size(spec: RunSpec) -> Iterator[Finding]:
         if value < 1 or (most is not None and value > most):
             allowed = f"1 to {most}" if most is not None else "1 or more"
             option = key.replace("_", "-")
-            yield _problem("size", f"{key} is {value}, cluster {cluster.name} allows {allowed}", f"--{option} 1")
+            yield _problem(
+                "size", f"{key} is {value}, cluster {cluster.name} allows {allowed}", f"--{option} {most or 1}"
+            )
     if cluster.scheduler == "local" and asked.nodes > 1:
         yield _problem("size", f"nodes is {asked.nodes}, and this is one machine", "--nodes 1, or --on CLUSTER")
     cpus = machine.cpus().allowed

@@ -23,6 +23,8 @@ from rampup.schedulers.slurm_options import options_of
 from rampup.spec import Cluster, RunSpec
 
 Trial = subprocess.CompletedProcess[str]
+OF_THE_QUEUE = ("partition", "account", "qos", "mem", "time", "reservation", "constraint", "exclude", "mail", "slurm")
+"""Settings that only sbatch reads."""
 TRY_ID = "aaaaaa"
 """Stands for the id of a run that is not made yet."""
 UNAVAILABLE = "node configuration is not available"
@@ -59,6 +61,10 @@ def allocated(spec: RunSpec) -> Iterator[Finding]:
     if granted is not None and spec.resources.nodes > granted:
         cause = f"nodes is {spec.resources.nodes}, the allocation {os.environ['SLURM_JOB_ID']} has {granted}"
         yield Finding("nodes", "problem", "nodes", cause, f"--nodes {granted}")
+    ignored = [f"--{name}" for name in OF_THE_QUEUE if getattr(spec.resources, name)]
+    if ignored:
+        cause = f"{', '.join(ignored)}: without effect inside the allocation {os.environ['SLURM_JOB_ID']}"
+        yield Finding("queue-options", "note", "options", cause, "give them to salloc")
 
 
 def queued(spec: RunSpec, runs_root: Path) -> Iterator[Finding]:

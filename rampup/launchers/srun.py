@@ -16,7 +16,7 @@ for try in {tries}; do
   srun {sizes} \\
     {manners} --nodelist="$first" \\
     "$python" -I -S "$run_dir/rank.py" "$run_dir" --attempt="$attempt" --port-retry="$try" --cpus={cpus} \\
-    --master-addr="$master" --started="$started" --run-hash="$run_hash" &
+    --master-addr="$master" --hosts="${{hosts//$'\\n'/,}}" --started="$started" --run-hash="$run_hash" &
   step=$!
   while :; do  # a trapped signal ends `wait`, not srun
     wait "$step"

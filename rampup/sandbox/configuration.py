@@ -151,6 +151,8 @@ def mariadb_conf(layout: Layout, machine: Machine) -> str:
         [
             "[mariadbd]",
             f"datadir={layout.database}",
+            "# not /tmp: a server that starts removes the temporary tables of all others there",
+            f"tmpdir={layout.database_tmp}",
             f"socket={layout.mariadb_socket}",
             f"pid-file={layout.run}/mariadb.pid",
             f"user={machine.user}",

@@ -4,6 +4,7 @@ Called by sandbox.py, and to bring back a daemon that was stopped on purpose. Wh
 log. Ending them is the job of leftovers.py.
 """
 
+import re
 import socket
 import subprocess
 import time
@@ -19,6 +20,7 @@ READY_WITHIN_S = 60.0
 CALL_TIMEOUT_S = 30.0
 POLL_S = 0.05
 LOG_LINES = 8
+COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 
 
 def command(layout: Layout, daemon: str) -> list[str]:
@@ -121,14 +123,15 @@ def address(layout: Layout, daemon: str) -> Path | int:
 
 def failure(layout: Layout, daemon: str, what: str) -> tuple[str, str]:
     """Message and hint: which daemon, and the last that it said."""
-    said = last_lines(layout.logs / f"{daemon}.out") or last_lines(layout.log(daemon))
-    end = "".join(f"\n  {line}" for line in said)
+    said = lines_of(layout.logs / f"{daemon}.out") or lines_of(layout.log(daemon))
+    complaints = [line for line in said if COMPLAINT.search(line)]
+    end = "".join(f"\n  {line}" for line in (complaints or said)[-LOG_LINES:])
     return f"{daemon} {what}{end or ', and said nothing'}", f"the logs are in {layout.logs}"
 
 
-def last_lines(path: Path) -> list[str]:
+def lines_of(path: Path) -> list[str]:
     try:
-        return path.read_text(errors="replace").splitlines()[-LOG_LINES:]
+        return path.read_text(errors="replace").splitlines()
     except OSError:
         return []
 

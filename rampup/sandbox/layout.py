@@ -79,6 +79,10 @@ class Layout(Struct, frozen=True):
         return self.directory / "mariadb"
 
     @property
+    def database_tmp(self) -> Path:
+        return self.directory / "mariadb-tmp"
+
+    @property
     def saved_state(self) -> Path:
         """What slurmctld remembers."""
         return self.directory / "state"
@@ -174,7 +178,7 @@ def make(layout: Layout, options: Options) -> Layout:
             "ready": False,
         }
     )
-    for folder in (layout.database, layout.saved_state, layout.gpus, layout.logs, layout.run):
+    for folder in (layout.database, layout.database_tmp, layout.saved_state, layout.gpus, layout.logs, layout.run):
         folder.mkdir(mode=0o700)
     for node in node_names(options):
         (layout.spool / node).mkdir(parents=True, mode=0o700)

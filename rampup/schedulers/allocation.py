@@ -14,7 +14,7 @@ def is_here(cluster: Cluster) -> bool:
     return "SLURM_JOB_ID" in os.environ and cluster.slurm_conf in (None, os.environ.get("SLURM_CONF"))
 
 
-def start(run: RunDir) -> subprocess.Popen[bytes]:
+def start(run: RunDir, cluster: Cluster) -> subprocess.Popen[bytes]:
     job = os.environ["SLURM_JOB_ID"]
     # Inherited by srun they would win over the options of the script: the allocation may be larger than the run.
     sizes = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_TASKS_PER_NODE")
@@ -28,5 +28,6 @@ def start(run: RunDir) -> subprocess.Popen[bytes]:
             stderr=log,
             start_new_session=True,  # Ctrl-C at the terminal reaches us alone
         )
-    run.record("submitted", scheduler="local", allocation=job, **processes.name_of(script.pid))
+    whose = {"allocation": job, "job_name": os.environ.get("SLURM_JOB_NAME", ""), "cluster": cluster.name}
+    run.record("submitted", scheduler="local", **whose, **processes.name_of(script.pid))
     return script

@@ -1,46 +1,59 @@
 """The `slurm` scheduler: submit a job script once, and only once; cancel it."""
 
+import os
 import time
 
 from rampup.errors import SchedulerError
 from rampup.rundir import RunDir
-from rampup.schedulers.slurm_commands import call
+from rampup.schedulers.slurm_commands import SchedulerTimeout, call
 from rampup.spec import Cluster
 
 TRANSIENT = ("Socket timed out", "temporarily unavailable", "Unable to contact", "Connection refused", "Zero Bytes")
 """After these nobody knows whether the job exists."""
 TRIES = 3
-SBATCH_S, SCANCEL_S = 60.0, 15.0
+SBATCH_S, SCANCEL_S = 30.0, 15.0
 
 
 def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
     """The id of the one job of this run."""
+    said = ""
     for attempt in range(1, TRIES + 1):
+        job, said = try_sbatch(run, cluster)
+        if said:  # the answer was lost, and perhaps not the job
+            time.sleep(0.5 * attempt)
+        others = find_by_name(cluster, job_name) if said or attempt > 1 else []
+        jobs = list(dict.fromkeys([job, *others] if job else others))
+        if jobs:
+            for extra in jobs[1:]:  # an earlier try came through after all, later than we looked
+                call(cluster, ["scancel", extra], SCANCEL_S)
+            return remember(run, cluster, jobs[0])
+    raise SchedulerError(f"sbatch did not get through, {TRIES} times: {said}", f"is {cluster.name} up? scontrol ping")
+
+
+def try_sbatch(run: RunDir, cluster: Cluster) -> tuple[str, str]:
+    """The id of the job, or what was said when nobody knows whether there is one."""
+    try:
         done = call(cluster, ["sbatch", "--parsable", str(run.job_script)], SBATCH_S)
-        if done.returncode == 0:
-            return remember(run, cluster, done.stdout.strip().splitlines()[-1].split(";")[0])
-        said = done.stderr.strip()
-        if not any(sign in said for sign in TRANSIENT):
-            raise SchedulerError(f"sbatch refused the job: {last_line(said)}", f"see {run.job_script}")
-        time.sleep(0.5 * attempt)
-        existing = find_by_name(cluster, job_name)
-        if existing:
-            return remember(run, cluster, existing)
-    raise SchedulerError(
-        f"sbatch did not get through, {TRIES} times: {last_line(said)}", f"is {cluster.name} up? scontrol ping"
-    )
+    except SchedulerTimeout as error:
+        return "", error.message
+    if done.returncode == 0:
+        return done.stdout.strip().splitlines()[-1].split(";")[0], ""
+    said = last_line(done.stderr)
+    if not any(sign in done.stderr for sign in TRANSIENT):
+        raise SchedulerError(f"sbatch refused the job: {said}", f"see {run.job_script}")
+    return "", said
 
 
-def find_by_name(cluster: Cluster, job_name: str) -> str | None:
-    """The job of a submission whose answer was lost. Names are unique: they end with the run's id."""
-    done = call(cluster, ["squeue", "--me", "--noheader", "--states=all", f"--name={job_name}", "-o", "%i"], SBATCH_S)
+def find_by_name(cluster: Cluster, job_name: str) -> list[str]:
+    """The jobs of a submission whose answer was lost, the oldest first. Names end with the run's id."""
+    form = ["squeue", "--me", "--noheader", "--states=all", "--sort=i", f"--name={job_name}", "-o", "%i"]
+    done = call(cluster, form, SBATCH_S)
     if done.returncode != 0:
         raise SchedulerError(
             f"sbatch failed and squeue too, so nobody knows whether the job exists: {last_line(done.stderr)}",
             f"squeue --me --name={job_name}",
         )
-    found = done.stdout.split()
-    return found[0] if found else None
+    return done.stdout.split()
 
 
 def remember(run: RunDir, cluster: Cluster, job: str) -> str:
@@ -48,8 +61,9 @@ def remember(run: RunDir, cluster: Cluster, job: str) -> str:
     return job
 
 
-def cancel(cluster: Cluster, job: str) -> None:
-    done = call(cluster, ["scancel", job], SCANCEL_S)
+def cancel(cluster: Cluster, job_name: str) -> None:
+    """End every job of the run: the one that we submitted, and those that somebody started from its script by hand."""
+    done = call(cluster, ["scancel", f"--user={os.getuid()}", f"--name={job_name}"], SCANCEL_S)
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
         raise SchedulerError(f"scancel failed: {last_line(done.stderr)}", f"is {cluster.name} up? scontrol ping")
 

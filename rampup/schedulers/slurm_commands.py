@@ -13,6 +13,10 @@ RANK_VARIABLES = (
 """Left over from a job that we were started in; sbatch and the ranks would believe them."""
 
 
+class SchedulerTimeout(SchedulerError):
+    """No answer in time: what was asked for may have happened all the same."""
+
+
 def clean_environment(cluster: Cluster) -> dict[str, str]:
     """The user's environment without what changes a request. Only SLURM_CONF, which says which Slurm, stays."""
     dropped = set(RANK_VARIABLES.split())
@@ -38,6 +42,6 @@ def call(cluster: Cluster, argv: list[str], timeout_s: float) -> subprocess.Comp
             f"{argv[0]} is not on PATH: there is no Slurm here", "run it on a login node, or rampup sandbox up"
         ) from None
     except subprocess.TimeoutExpired:
-        raise SchedulerError(
+        raise SchedulerTimeout(
             f"{argv[0]} gave no answer in {timeout_s:g} s", f"is {cluster.name} up? scontrol ping"
         ) from None

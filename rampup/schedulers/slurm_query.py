@@ -68,7 +68,10 @@ def ask(cluster: Cluster, keys: Iterable[str], fresh_s: float) -> Answer:
         return Answer(known.jobs, known.t, error.message)
     forgotten = going_on - set(found)
     if forgotten:
-        found.update(sacct(cluster, forgotten))
+        try:
+            found.update(sacct(cluster, forgotten))
+        except SchedulerError as error:
+            return Answer({**known.jobs, **found}, known.t or time.time(), error.message)
     answer = Answer({**known.jobs, **found}, time.time())
     for job in going_on - set(found):
         answer.jobs.pop(job, None)  # Slurm knows nothing of it any more: what we knew is no longer true
@@ -91,10 +94,10 @@ def sacct(cluster: Cluster, keys: Iterable[str]) -> dict[str, Job]:
     """From the accounting data base. A site without one answers nothing: that is no error."""
     listed = ",".join(sorted({key.partition(":")[0] for key in keys}))
     fields = "JobID,State,Reason,NodeList,JobName"
-    try:
-        done = call(cluster, ["sacct", "-X", "-n", "-P", "-j", listed, "-o", fields], SACCT_S)
-    except SchedulerError:
-        return {}
+    done = call(cluster, ["sacct", "-X", "-n", "-P", "-j", listed, "-o", fields], SACCT_S)
+    if done.returncode != 0 and "accounting storage is disabled" not in done.stderr:
+        words = done.stderr.strip().splitlines() or ["sacct failed"]
+        raise SchedulerError(words[-1], "sacct")
     rows = [line.split("|", 4) for line in done.stdout.splitlines() if line.count("|") >= 4]
     found: dict[str, Job] = {}
     for job, state, reason, nodes, name in rows:

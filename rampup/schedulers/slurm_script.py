@@ -31,7 +31,8 @@ host=${{SLURMD_NODENAME:-$HOSTNAME}}
 started=$(date +%s.%N)
 
 # Rank 0 will be on the first node. Only Slurm can read its own lists of nodes.
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+first=$(head -n 1 <<< "$hosts")
 first=${{first:-${{SLURMD_NODENAME:-}}}}  # no scontrol on this node: a batch script runs on the first one
 if [ -z "$first" ]; then
   echo "rampup: scontrol on $host does not tell which is the first node of $SLURM_JOB_NODELIST" >&2
@@ -54,6 +55,7 @@ until mkdir "$run_dir/attempts/$attempt" 2> /dev/null; do
   attempt=$((attempt + 1))
 done
 attempt_dir=$run_dir/attempts/$attempt
+echo "rampup: attempt $attempt of job $job begins on $SLURM_JOB_NODELIST"
 
 # Who runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
 facts() {{
@@ -87,7 +89,10 @@ exit "$code"
 SMOKE = """
 # --smoke: the first attempt takes a step and saves it; the second, from the top of this script, must go on from there.
 if [ "$code" -eq 0 ] && [ -z "$stopped" ]; then
-  if [ "$attempt" -eq 1 ]; then exec bash -l "$run_dir/job.sh"; fi
+  if [ "$attempt" -eq 1 ]; then
+    facts ", \\"ended\\": $(date +%s.%N), \\"exit_code\\": 0"
+    exec bash -l "$run_dir/job.sh"
+  fi
   if ! grep -q '"resumed"' "$attempt_dir/events.jsonl"; then
     echo "rampup: error: the second attempt did not resume from the checkpoint of the first" >&2
     code=1

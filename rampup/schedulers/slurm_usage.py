@@ -40,9 +40,10 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 def usage_of(run: RunDir, cluster: Cluster | None) -> Usage | None:
     """Of the last attempt. `cluster` is None where its profile is gone, or the run was part of a larger job."""
-    attempt, job = run.last_attempt(), (run.recorded("submitted") or {}).get("job")
+    attempt = run.last_attempt()
     if attempt is None:
         return None
+    job = attempt.facts.get("job")
     ranks = int(attempt.facts.get("world_size") or 1)
     told = from_sacct(cluster, job, ranks) if cluster is not None and job else None
     seen = from_samples(run, attempt, ranks)

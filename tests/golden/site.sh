@@ -31,7 +31,8 @@ host=${SLURMD_NODENAME:-$HOSTNAME}
 started=$(date +%s.%N)
 
 # Rank 0 will be on the first node. Only Slurm can read its own lists of nodes.
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+first=$(head -n 1 <<< "$hosts")
 first=${first:-${SLURMD_NODENAME:-}}  # no scontrol on this node: a batch script runs on the first one
 if [ -z "$first" ]; then
   echo "rampup: scontrol on $host does not tell which is the first node of $SLURM_JOB_NODELIST" >&2
@@ -54,6 +55,7 @@ until mkdir "$run_dir/attempts/$attempt" 2> /dev/null; do
   attempt=$((attempt + 1))
 done
 attempt_dir=$run_dir/attempts/$attempt
+echo "rampup: attempt $attempt of job $job begins on $SLURM_JOB_NODELIST"
 
 # Who runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
 facts() {
@@ -84,7 +86,7 @@ for try in 0 1 2; do
   srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 \
     --kill-on-bad-exit=1 --wait=0 --cpu-bind=mask_cpu:0x1,0x10 --nodelist="$first" \
     "$python" -I -S "$run_dir/rank.py" "$run_dir" --attempt="$attempt" --port-retry="$try" --cpus=1 \
-    --master-addr="$master" --started="$started" --run-hash="$run_hash" &
+    --master-addr="$master" --hosts="${hosts//$'\n'/,}" --started="$started" --run-hash="$run_hash" &
   step=$!
   while :; do  # a trapped signal ends `wait`, not srun
     wait "$step"

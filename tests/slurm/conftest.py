@@ -1,7 +1,7 @@
 """A real Slurm for the tests in this folder: one sandbox of 4 nodes with 4 pretend GPUs each, for the whole session.
 
-Without the Debian packages the tests are skipped, and the terminal says so. All tests of the folder are in the xdist
-group `slurm`: with `--dist loadgroup` one worker runs them; otherwise each worker has a sandbox of its own.
+Without the Debian packages the tests are skipped, and the terminal says so. tests/conftest.py gives all tests of this
+folder to one worker.
 """
 
 import json
@@ -20,15 +20,7 @@ from rampup.sandbox import daemons, leftovers
 from rampup.sandbox.layout import Layout, Options
 from rampup.sandbox.machine import check_packages
 
-HERE = Path(__file__).parent
 FOREIGN = ("SLURM", "SBATCH_", "SRUN_", "RAMPUP_", "OMP_", "XDG_")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("slurm"))
 
 
 class Sandbox:
@@ -156,3 +148,10 @@ def another(packages: None, tmp_path: Path) -> Iterator[Sandbox]:
     made = Sandbox(tmp_path, f"another{os.getpid()}")
     yield made
     made.down()
+
+
+@pytest.fixture
+def cli(cli: Any, sandbox: Sandbox) -> Any:
+    """The command line in a directory of its own, with the sandbox's profile: it says which Slurm."""
+    cli.env["XDG_CONFIG_HOME"] = sandbox.env["XDG_CONFIG_HOME"]
+    return cli

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rampup.plan import job_script
 from rampup.spec import Cluster, Resources, RunSpec
 
@@ -40,12 +38,6 @@ COMMENTS = [
     "'\"'\"'",
     "x" * 1024,
 ]
-
-
-@pytest.fixture
-def cli(cli: Any, sandbox: Any) -> Any:
-    cli.env["XDG_CONFIG_HOME"] = sandbox.env["XDG_CONFIG_HOME"]
-    return cli
 
 
 def test_hostile_arguments_arrive_unchanged(cli: Any, sandbox: Any, tmp_path: Path) -> None:

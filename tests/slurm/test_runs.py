@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 TORCHRUN_SCRIPT = """
 import os, sys
 import torch, torch.distributed as dist
@@ -22,20 +20,6 @@ dist.all_reduce(total)
 print(f"rank {rank} of {size}, local {local}, on {node}, sum {total.item():.0f}, argv {sys.argv[1:]}")
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture
-def cli(cli, sandbox):
-    cli.env["XDG_CONFIG_HOME"] = sandbox.env["XDG_CONFIG_HOME"]  # the profile is there, and says which Slurm
-    return cli
-
-
-@pytest.fixture(scope="session", autouse=True)
-def endless_run(sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Submitted first and looked at last: Slurm's shortest time limit is a minute."""
-    runs = tmp_path_factory.mktemp("endless")
-    words = ("run", "--on", sandbox.name, "--time", "1", "--json", "--", "sleep", "300")
-    return Path(json.loads(sandbox.rampup(*words, RAMPUP_RUNS=str(runs)).stdout)["dir"])
 
 
 def submit(cli, sandbox, *words: str, command: tuple[str, ...] = ()) -> str:
@@ -155,11 +139,13 @@ exit 1
 def test_inside_an_allocation_the_run_uses_it(cli, sandbox) -> None:
     names = "('RANK', 'SLURMD_NODENAME', 'SLURM_JOB_ID')"
     argv = python(cli, f"import os; print(*(os.environ[name] for name in {names}))")
-    rampup = [sys.executable, "-m", "rampup", "run", "--nodes", "2", "--tasks-per-node", "2", "--json", "--", *argv]
+    words = ["--nodes", "2", "--tasks-per-node", "2", "--partition", "long", "--json"]
+    rampup = [sys.executable, "-m", "rampup", "run", *words, "--", *argv]
     env = {**cli.env, "SLURM_CONF": sandbox.env["SLURM_CONF"]}
     salloc = ["salloc", "--nodes=2", "--ntasks-per-node=2", "--account=rampup", "--quiet"]
     done = subprocess.run([*salloc, *rampup], cwd=cli.cwd, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+    assert "--partition: without effect inside the allocation" in done.stderr
     run = json.loads(done.stdout)
     assert run["state"] == "completed"
     ranks = [cli("logs", run["id"], "--rank", str(rank)).stdout.split() for rank in range(4)]
@@ -248,8 +234,3 @@ def test_dry_run_shows_the_exact_script(cli, sandbox) -> None:
     assert [line.partition("=")[0] for line in plan["script"].splitlines() if line.startswith("#SBATCH")] == names
     assert plan["script"].partition("first=")[2] == script.partition("first=")[2]
     cli("cancel", next(cli.runs.iterdir()).name)
-
-
-def test_the_time_limit_is_told(cli, sandbox, endless_run: Path) -> None:
-    told = cli.json("wait", str(endless_run), check=104)
-    assert (told["state"], "time limit" in told["cause"]) == ("timeout", True)

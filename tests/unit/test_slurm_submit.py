@@ -77,7 +77,24 @@ def test_a_controller_that_comes_back_gets_one_job(run: RunDir, programs: Progra
     gone = f"[ -e {tmp_path}/once ] && echo 4713 && exit 0; touch {tmp_path}/once; echo 'Unable to contact' >&2; exit 1"
     calls = programs(sbatch=gone, squeue="exit 0")
     assert slurm.submit(run, CLUSTER, "it-abc234") == "4713"
-    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["sbatch", "squeue", "sbatch"]
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["sbatch", "squeue", "sbatch", "squeue"]
+
+
+def test_a_try_that_came_through_late_is_cancelled(run: RunDir, programs: Programs, tmp_path: Path) -> None:
+    """The first squeue does not see the job yet; after the second sbatch there are two."""
+    late = f"[ -e {tmp_path}/once ] && echo 4713 && exit 0; touch {tmp_path}/once; echo 'Socket timed out' >&2; exit 1"
+    seen = f"[ -e {tmp_path}/looked ] && printf '4712\\n4713\\n'; touch {tmp_path}/looked; exit 0"
+    calls = programs(sbatch=late, squeue=seen, scancel="exit 0")
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4713"
+    assert calls.read_text().splitlines()[-1] == "scancel 4712"
+
+
+def test_an_sbatch_that_hangs_is_looked_up_too(
+    run: RunDir, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "SBATCH_S", 0.5)
+    programs(sbatch="exec sleep 5", squeue="echo 4714")
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4714"
 
 
 def test_nobody_knows_whether_the_job_exists(run: RunDir, programs: Programs) -> None:

@@ -125,7 +125,7 @@ def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / "run")
     made.attempt(1).path.mkdir(parents=True)
     write_json(made.config_file, {"time_s": 3600, "resources": {"cpus_per_task": 2, "mem": "8G"}})
-    facts = {"launcher": "srun", "world_size": 4, "started": 1000.0, "ended": 1100.0}
+    facts = {"launcher": "srun", "job": "58", "world_size": 4, "started": 1000.0, "ended": 1100.0}
     write_json(made.attempt(1).facts_file, facts)
     made.record("submitted", scheduler="slurm", cluster="slurm", job="58")
     for node, rss, cpu in (("node1", 900, 90.0), ("node2", 700, 30.0)):

@@ -97,7 +97,7 @@ def test_a_script_started_by_hand_is_the_job_that_counts(run: RunDir, monkeypatc
     attempt(run, {**BEGUN, "job": "9", "started": 200.0})
     jobs = (("7", "COMPLETED"), ("9", "RUNNING"))
     assert told(run, monkeypatch, *jobs).name == "running"
-    assert states.job_of(run, states.look(run).facts, run.recorded("submitted") or {}) == ("site", "9")
+    assert states.job_of(run, states.look(run).facts, run.recorded("submitted") or {}) == ("site", "9", "it-abc234")
 
 
 def test_by_hand_after_a_refused_submission(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,3 +147,26 @@ def test_a_job_does_not_outlive_its_sandbox(run: RunDir, tmp_path: Path, monkeyp
     submitted(run)
     attempt(run, BEGUN)
     assert states.state_of(run).name == "failed"
+
+
+def test_what_slurm_said_once_is_kept(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm has forgotten the job, or the sandbox is gone."""
+    submitted(run)
+    attempt(run, STOPPED)
+    assert told(run, monkeypatch, ("7", "TIMEOUT")).name == "timeout"
+    assert told(run, monkeypatch).name == "timeout"
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert states.state_of(run).name == "timeout"
+
+
+def test_a_copy_of_a_run_has_a_state_of_its_own(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    submitted(run)
+    attempt(run, BEGUN)
+    shutil.copytree(run.path, tmp_path / "copy" / run.path.name)
+    copy = RunDir(tmp_path / "copy" / run.path.name)
+    told(run, monkeypatch, ("7", "RUNNING"))
+    found = states.states_of([states.look(run), states.look(copy)])
+    assert {state.name for state in found.values()} == {"running"} and len(found) == 2
