@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,report,dev]'
 	touch $@
 
 demo: $(VENV)/.ready  ## train something real on two ranks

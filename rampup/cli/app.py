@@ -15,6 +15,7 @@ VERBS = {
     "list": "The runs, the newest first.",
     "show": "One run: its state, settings, metrics, time.",
     "logs": "What a rank printed.",
+    "report": "One HTML file about one or more runs.",
     "wait": "Wait until a run ends; the exit code tells how.",
     "cancel": "Stop runs.",
     "recipe": "What can be trained: list, show.",

@@ -13,6 +13,7 @@ PROMISED = {
     "list": "--all --json --state",
     "show": "run --history --json",
     "logs": "run --follow --json --rank -f",
+    "report": "wanted --json --out --png",
     "wait": "run --json --timeout",
     "cancel": "wanted --dry-run --json",
     "recipe list": "--json",

@@ -1,0 +1,70 @@
+"""`rampup report`: one HTML file about one or more runs, with curves, time, machine, settings and advice."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rampup import runs
+from rampup.cli import output
+from rampup.cli.arguments import complete_run, json_option
+from rampup.errors import RunNotFound
+from rampup.rundir import RunDir
+
+
+@click.command()
+@click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The file; default: report.html in the run, or here for several."
+)
+@click.option(
+    "--png", "png_folder", type=click.Path(path_type=Path), help="Write each chart as a picture into this folder too."
+)
+@json_option
+def command(wanted: tuple[str, ...], out: Path | None, png_folder: Path | None, as_json: bool) -> int:
+    """One HTML file about one or more runs. RUN is an id, a prefix of one, or a directory (default: the latest)."""
+    from rampup.report.build import Written, default_file, write_report
+
+    found = list({run.path: run for run in map(find, wanted or (None,))}.values())
+    written: Written = write_report(found, out or default_file(found), png_folder)
+    if as_json:
+        output.emit_json(as_object(written))
+        return 0
+    for story in written.stories:
+        for words in story.missing:
+            output.say(f"note: {story.run.id}: {words}")
+        for note in story.notes:
+            output.say(f"note: {story.run.id}: {note.about}: {note.remedy}")
+    for path in (written.file, *written.pngs):
+        print(path)
+    output.next_step(f"{'open' if sys.platform == 'darwin' else 'xdg-open'} {written.file}")
+    return 0
+
+
+def find(wanted: str | None) -> RunDir:
+    """Also a directory whose run.json is lost: a report tells what is left."""
+    try:
+        return runs.find(wanted)
+    except RunNotFound:
+        run = RunDir(Path(wanted or "").absolute())
+        if wanted is not None and (run.attempt_numbers() or run.config_file.exists()):
+            return run
+        raise
+
+
+def as_object(written: Any) -> dict[str, Any]:
+    return {
+        "report": str(written.file),
+        "bytes": written.size,
+        "png": [str(path) for path in written.pngs],
+        "runs": [
+            {
+                "id": story.run.id,
+                "state": story.state.name,
+                "missing": story.missing,
+                "notes": [note._asdict() for note in story.notes],
+            }
+            for story in written.stories
+        ],
+    }

@@ -1,0 +1,262 @@
+"""What to do better next time: notes about a run that went, each with the setting to change.
+
+Part of the catalogue: each rule is a small pure function from the facts of one run to findings. Read by the report;
+nothing is measured or changed here. A rule speaks only where its advice is worth more than the time to read it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rampup.diagnose.catalogue import Finding
+
+SHORT_S = 30.0
+"""In a shorter run the phases say little: starting up is most of it."""
+HEAVY = 0.3
+SAVING_HEAVY, START_HEAVY, OTHER_HEAVY = 0.15, 0.4, 0.2
+BUSY_PERCENT = 50.0
+MEMORY_CLOSE = 0.9
+VALIDATION_ROSE = 1.1
+EPOCHS_TO_JUDGE = 3
+STILL_FALLING = 0.98
+FREQUENT_ROWS = 10
+
+
+class Facts(NamedTuple):
+    """One run as the rules see it. What nobody measured is None or empty, and then a rule says nothing."""
+
+    wall_s: float = 0.0
+    phases: Mapping[str, float] = {}
+    """Seconds, as rank 0 measured them."""
+    train: Mapping[str, Any] = {}
+    resources: Mapping[str, Any] = {}
+    ranks: int = 1
+    nodes: int = 1
+    threads: int | None = None
+    """Of each rank."""
+    device: str = "cpu"
+    cpus: int | None = None
+    """Of one node."""
+    cpu_percent: float | None = None
+    """How busy the CPUs of a node were, on average."""
+    mem_used_mb: float | None = None
+    """The highest on any node."""
+    mem_limit_mb: float | None = None
+    undefined: Mapping[str, int] = {}
+    """Metrics that were no finite number, and the step where that began."""
+    train_losses: tuple[float, ...] = ()
+    """At the ends of the epochs."""
+    val_losses: tuple[float, ...] = ()
+
+    def share(self, phase: str) -> float:
+        """The part of the time that went into a phase; 0 for a run that is too short to judge."""
+        seconds = self.phases.get(phase)
+        return seconds / self.wall_s if seconds and self.wall_s >= SHORT_S else 0.0
+
+
+Rule = Callable[[Facts], Iterator[Finding]]
+
+
+def advise(facts: Facts) -> list[Finding]:
+    """All that the rules have to say, the gravest first."""
+    return [finding for rule in RULES for finding in rule(facts)]
+
+
+# what went wrong --------------------------------------------------------------------------------------------------
+
+
+def loss_not_finite(facts: Facts) -> Iterator[Finding]:
+    for name, step in facts.undefined.items():
+        if "loss" not in name:
+            continue
+        about, cause = f"{name} is no finite number from step {step} on", "the training diverged"
+        if facts.train.get("precision") == "fp16":
+            yield Finding("loss-not-finite", "problem", about, f"{cause}; fp16 overflows early", "precision=fp32")
+        elif "clip" in facts.train and facts.train["clip"] is None:
+            yield Finding("loss-not-finite", "problem", about, cause, f"{_lower_rate(facts)}clip=1.0")
+        else:
+            yield Finding("loss-not-finite", "problem", about, cause, _lower_rate(facts).strip() or "a lower rate")
+        return
+
+
+def _lower_rate(facts: Facts) -> str:
+    rate = facts.train.get("lr")
+    return f"lr={rate / 10:g} " if isinstance(rate, int | float) and rate > 0 else ""
+
+
+def memory_close(facts: Facts) -> Iterator[Finding]:
+    used, limit = facts.mem_used_mb, facts.mem_limit_mb
+    if not used or not limit or used < MEMORY_CLOSE * limit:
+        return
+    about = f"{used / 1024:.1f} of {limit / 1024:.1f} GB of memory were used on one node"
+    cause = "a little more, and the run is killed"
+    if facts.resources.get("mem"):
+        remedy = f"--mem {round(used * 1.5 / 1024) + 1}G"
+    elif "accumulate" in facts.train:
+        remedy = f"accumulate={2 * int(facts.train['accumulate'] or 1)}"
+    else:
+        remedy = "a smaller batch"
+    yield Finding("memory-close", "note", about, cause, remedy)
+
+
+# what was learned -------------------------------------------------------------------------------------------------
+
+
+def validation_rises(facts: Facts) -> Iterator[Finding]:
+    train, val = facts.train_losses, facts.val_losses
+    if len(val) <= EPOCHS_TO_JUDGE or len(train) != len(val):
+        return
+    best = min(range(len(val)), key=val.__getitem__)
+    if len(val) - 1 - best < EPOCHS_TO_JUDGE or val[-1] < VALIDATION_ROSE * val[best] or train[-1] >= train[best]:
+        return
+    about = f"val_loss rose from {val[best]:.4g} at epoch {best + 1} to {val[-1]:.4g} while train_loss fell"
+    decay = " or weight_decay=0.01" if facts.train.get("weight_decay") == 0.0 else ""
+    shorter = f"epochs={best + 1}" if "epochs" in facts.train else "stop earlier"
+    cause = "the model learns the training data by heart"
+    yield Finding("validation-rises", "note", about, cause, f"{shorter}{decay}")
+
+
+def still_improving(facts: Facts) -> Iterator[Finding]:
+    val, epochs = facts.val_losses, facts.train.get("epochs")
+    if len(val) <= EPOCHS_TO_JUDGE or epochs != len(val):
+        return
+    if val[-1] == min(val) and val[-1] < STILL_FALLING * val[-2] and val[-2] < STILL_FALLING * val[-3]:
+        about = f"val_loss was still falling at the end: {val[-3]:.4g}, {val[-2]:.4g}, {val[-1]:.4g}"
+        yield Finding(
+            "still-improving", "note", about, "the run ended before it had learned all", f"epochs={2 * epochs}"
+        )
+
+
+# where the time went ----------------------------------------------------------------------------------------------
+
+
+def data_heavy(facts: Facts) -> Iterator[Finding]:
+    share = facts.share("data")
+    if share < HEAVY:
+        return
+    about = f"{share:.0%} of the time went into data loading"
+    if "num_workers" in facts.train:
+        workers = max(1, (facts.cpus or 4) // max(1, _ranks_per_node(facts)) - 1)
+        workers = max(workers, 2 * int(facts.train["num_workers"] or 0))
+        yield Finding("data-heavy", "note", about, "training waits for its batches", f"num_workers={workers}")
+    else:
+        remedy = _larger("batch_size", facts, 2) or "load the data once, before the loop"
+        yield Finding(
+            "data-heavy", "note", about, "cutting a batch costs the same for a small one and a large one", remedy
+        )
+
+
+def communication_heavy(facts: Facts) -> Iterator[Finding]:
+    share, here = facts.share("communication"), _ranks_per_node(facts)
+    if share < HEAVY or facts.ranks < 2:
+        return
+    about = f"{share:.0%} of the time went into communication between {facts.ranks} ranks"
+    if facts.cpus and facts.device == "cpu" and here * (facts.threads or 1) > facts.cpus:
+        cause = f"{here} ranks of {facts.threads or 1} threads share {facts.cpus} CPUs and wait for each other"
+        fewer = max(1, facts.cpus // (facts.threads or 1))
+        yield Finding("communication-heavy", "note", about, cause, f"--tasks-per-node {fewer}")
+    else:
+        cause = "gradients are added up once per step; fewer, larger steps do it less often"
+        remedy = _larger("batch_size", facts, 4) or f"--tasks-per-node {max(1, here // 2)}"
+        yield Finding("communication-heavy", "note", about, cause, remedy)
+
+
+def saving_heavy(facts: Facts) -> Iterator[Finding]:
+    share = facts.share("saving")
+    if share < SAVING_HEAVY:
+        return
+    about, cause = f"{share:.0%} of the time went into saving checkpoints", "the file system of the runs is slow"
+    trial = "checkpoint=false for a trial, or " if facts.train.get("checkpoint") is True else ""
+    yield Finding("saving-heavy", "note", about, cause, f"{trial}RAMPUP_RUNS on a faster file system")
+
+
+def start_heavy(facts: Facts) -> Iterator[Finding]:
+    share = facts.share("start")
+    if share < START_HEAVY:
+        return
+    about = f"{share:.0%} of the time went into starting up"
+    if _ranks_per_node(facts) > 1:
+        fewer = max(1, _ranks_per_node(facts) // 2)
+        cause = f"{facts.ranks} ranks import their libraries at the same time"
+        yield Finding("start-heavy", "note", about, cause, f"--tasks-per-node {fewer}")
+    else:
+        cause = "importing the libraries took longer than the work"
+        yield Finding(
+            "start-heavy", "note", about, cause, _larger("epochs", facts, 2) or "put the venv on a local disk"
+        )
+
+
+def evaluation_heavy(facts: Facts) -> Iterator[Finding]:
+    share, remedy = facts.share("evaluation"), _larger("eval_batch_size", facts, 4)
+    if share >= HEAVY and remedy:
+        about = f"{share:.0%} of the time went into validation"
+        yield Finding("evaluation-heavy", "note", about, "its batches are small for this model", remedy)
+
+
+def other_heavy(facts: Facts) -> Iterator[Finding]:
+    share, every = facts.share("other"), facts.train.get("log_every")
+    if share < OTHER_HEAVY:
+        return
+    about = f"{share:.0%} of the time is in no phase"
+    if isinstance(every, int) and every < FREQUENT_ROWS:
+        yield Finding("other-heavy", "note", about, f"a row of metrics every {every} steps costs time", "log_every=50")
+    else:
+        cause = "the recipe does work outside of its steps, or the machine was busy with something else"
+        yield Finding("other-heavy", "note", about, cause, "take work out of the loop, run nothing else on the node")
+
+
+# what lay idle ----------------------------------------------------------------------------------------------------
+
+
+def cpus_unused(facts: Facts) -> Iterator[Finding]:
+    """One rank, and it was not allowed to use most of the machine."""
+    if not _idle(facts) or facts.ranks != facts.nodes or not facts.threads or not facts.cpus:
+        return
+    if facts.threads <= facts.cpus // 2:
+        about = f"one rank with {_count(facts.threads, 'thread')} on {facts.cpus} CPUs"
+        cause = f"the CPUs were {facts.cpu_percent:.0f} % busy"
+        remedy = f"--tasks-per-node {facts.cpus // facts.threads}, or --cpus-per-task {facts.cpus}"
+        yield Finding("cpus-unused", "note", about, cause, remedy)
+
+
+def cpus_wait(facts: Facts) -> Iterator[Finding]:
+    """The ranks had the CPUs, and did not keep them busy."""
+    if not _idle(facts) or not facts.cpus or _ranks_per_node(facts) * (facts.threads or 0) <= facts.cpus // 2:
+        return
+    about = f"the CPUs were {facts.cpu_percent:.0f} % busy"
+    cause = "steps are too small to keep all threads at work, or they wait for data"
+    yield Finding("cpus-wait", "note", about, cause, _larger("batch_size", facts, 2) or "--cpus-per-task 1")
+
+
+def _idle(facts: Facts) -> bool:
+    known = facts.cpu_percent is not None and facts.cpu_percent < BUSY_PERCENT
+    return known and facts.device == "cpu" and facts.wall_s >= SHORT_S
+
+
+def _ranks_per_node(facts: Facts) -> int:
+    return -(-facts.ranks // max(1, facts.nodes))
+
+
+def _larger(name: str, facts: Facts, factor: int) -> str:
+    """The setting, multiplied; empty for a run that has no such setting."""
+    value = facts.train.get(name)
+    return f"{name}={value * factor}" if isinstance(value, int) and value > 0 else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+RULES: tuple[Rule, ...] = (
+    loss_not_finite,
+    memory_close,
+    validation_rises,
+    still_improving,
+    data_heavy,
+    communication_heavy,
+    saving_heavy,
+    start_heavy,
+    evaluation_heavy,
+    other_heavy,
+    cpus_unused,
+    cpus_wait,
+)

@@ -1,0 +1,94 @@
+"""From runs to one HTML file that needs nothing else: `write_report`. Called by `rampup report`, never inside a job.
+
+collect.py reads the runs, charts.py draws, sections.py writes the words, template.py holds the page. Nothing of a run
+is changed; the file appears whole or not at all.
+"""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from rampup.errors import Refused, UsageError
+from rampup.report import charts, sections, template
+from rampup.report.collect import Story, collect
+from rampup.rundir import RunDir
+
+MOST_RUNS = 50
+
+
+class Written(Struct, frozen=True):
+    """What was made."""
+
+    file: Path
+    size: int
+    stories: list[Story]
+    pngs: list[Path]
+
+
+def default_file(runs: Sequence[RunDir]) -> Path:
+    return (runs[0].path if len(runs) == 1 else Path.cwd()) / "report.html"
+
+
+def write_report(runs: Sequence[RunDir], out: Path, png_folder: Path | None = None) -> Written:
+    """Read the runs and write the page, and with `png_folder` each chart as a picture too."""
+    refuse_without_altair()
+    if len(runs) > MOST_RUNS:
+        raise UsageError(f"{len(runs)} runs are too many for one page", f"give at most {MOST_RUNS}")
+    stories = [collect(run) for run in runs]
+    labels = sections.labels_of(stories)
+    drawn, left = charts.charts_of(stories, labels)
+    page = page_of(stories, labels, drawn, left).encode("utf-8", "replace")
+    write_whole(out, page)
+    pngs = write_pngs(drawn, png_folder) if png_folder is not None else []
+    return Written(out, len(page), stories, pngs)
+
+
+def refuse_without_altair() -> None:
+    missing = [name for name in ("altair", "vl_convert") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Refused(f"a report needs {' and '.join(missing)}", "pip install 'rampup[report]'")
+
+
+def page_of(stories: Sequence[Story], labels: list[str], drawn: list[charts.Chart], left: list[str]) -> str:
+    body = sections.body(stories, labels, drawn, left)
+    data = {
+        "runs": labels,
+        "charts": [
+            {
+                "spec": charts.specification(chart),
+                "series": [{"run": it.run, "kind": it.kind, "xs": it.xs, "ys": it.ys} for it in chart.series],
+            }
+            for chart in drawn
+        ],
+    }
+    return template.fill(sections.title_of(stories), body, data, charts.script_bundle() if drawn else "")
+
+
+def write_whole(out: Path, content: bytes) -> None:
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        if out.is_dir():
+            raise IsADirectoryError(21, "it is a directory")
+        beside.write_bytes(content)
+        os.replace(beside, out)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise Refused(f"can't write {out}: {error.strerror}", "--out FILE, in a directory that you can write") from None
+
+
+def write_pngs(drawn: Sequence[charts.Chart], folder: Path) -> list[Path]:
+    """Charts of equal names, as `a/b` and `a b`, get numbers."""
+    found: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for chart in drawn:
+            same = sum(1 for path in found if path.stem.rpartition("~")[0] == chart.name or path.stem == chart.name)
+            path = folder / f"{chart.name}{f'~{same + 1}' if same else ''}.png"
+            path.write_bytes(charts.png(chart))
+            found.append(path)
+    except OSError as error:
+        raise Refused(f"can't write into {folder}: {error.strerror}", "--png DIR, one that you can write") from None
+    return found

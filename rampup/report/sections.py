@@ -1,0 +1,300 @@
+"""The words of a report: outcome, notes, tables, log, as HTML. Pure: from stories and charts to text.
+
+Everything that comes from a run passes `text()`, which escapes it. Called by build.py.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rampup.diagnose.catalogue import Finding
+from rampup.report.charts import COLOURS, MOST_NODES, Chart
+from rampup.report.collect import Story, finite, table
+from rampup.report.template import text
+
+LABEL_SETTINGS = 3
+LABEL_LENGTH = 60
+LONGEST_VALUE = 600
+SECTIONS = {
+    "curves": "Curves",
+    "throughput": "Throughput",
+    "phases": "Where the time went",
+    "machine": "CPU and memory",
+}
+NO_CHART = {
+    "curves": "No metrics were written.",
+    "throughput": "No samples_s was written.",
+    "phases": "The phases were not measured: rank 0 writes them when training ends in good order.",
+    "machine": "There are no samples of CPU and memory.",
+}
+
+
+def title_of(stories: Sequence[Story]) -> str:
+    return f"{stories[0].name} {stories[0].run.id}" if len(stories) == 1 else f"{len(stories)} runs"
+
+
+def body(stories: Sequence[Story], labels: Sequence[str], drawn: Sequence[Chart], left: Sequence[str]) -> str:
+    head = one_head(stories[0]) if len(stories) == 1 else many_head(stories, labels)
+    parts = [head, notes(stories, labels), *(section(key, drawn, stories, left) for key in SECTIONS)]
+    if len(stories) == 1:
+        parts += [f"<h2>{name}</h2>{inner}" for name, inner in particulars(stories[0]) if inner]
+    else:
+        parts += ["<h2>Each run</h2>", *(folded(story, label) for story, label in zip(stories, labels, strict=True))]
+    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return "\n".join([*parts, f'<p class="soft small">made by rampup report, {made}</p>'])
+
+
+# head -------------------------------------------------------------------------------------------------------------
+
+
+def one_head(story: Story) -> str:
+    where = table(story.config.get("cluster")).get("name")
+    cards = {
+        "took": duration(story.wall_s) if story.wall_s is not None else None,
+        "ranks": story.attempt.get("world_size"),
+        "attempts": story.attempts if story.attempts > 1 else None,
+        "on": where,
+        "created": moment(story.identity.get("created")),
+        **({f"best {story.best['metric']}{when(story.best)}": number(story.best["value"])} if story.best else {}),
+        **{f"last {name}": number(value) for name, value in story.last.items() if name not in ("step", "lr")},
+    }
+    shown = "".join(
+        f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in cards.items() if value
+    )
+    return (
+        f"<h1>{text(story.name)} <span class='soft'>{text(story.run.id)}</span> {badge(story)}</h1>"
+        f'<p class="soft small">{text(story.run.path)}</p>{cause(story)}'
+        f'<div class="facts">{shown}</div>{missing(story)}'
+    )
+
+
+def many_head(stories: Sequence[Story], labels: Sequence[str]) -> str:
+    head = ["run", "id", "state", "took", "best", "all that differs"]
+    rows = [many_row(index, story, labels[index], stories) for index, story in enumerate(stories)]
+    if len(differing_of(stories)) <= LABEL_SETTINGS:  # the label says it all
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    return (
+        f"<h1>{len(stories)} runs</h1><p class='soft small'>The colours are the legend of all charts; "
+        f"a click on a run hides it.</p><div class='wide'>{html_table(head, rows, 'runs')}</div>"
+    )
+
+
+def many_row(index: int, story: Story, label: str, stories: Sequence[Story]) -> list[str]:
+    colour = COLOURS[index % len(COLOURS)]
+    key = (
+        f"<button class='key' aria-pressed='true'><span class='swatch' style='background:{colour}'></span>"
+        f"{text(label)}</button>"
+    )
+    best = f"{story.best['metric']} {number(story.best['value'])}{when(story.best)}" if story.best else ""
+    took = duration(story.wall_s) if story.wall_s is not None else ""
+    settings = settings_of(story)
+    differing = ", ".join(f"{name}={shown(settings[name])}" for name in differing_of(stories) if name in settings)
+    why = f": {story.state.cause}" if story.state.cause else ""
+    return [
+        key,
+        text(story.run.id),
+        f"{badge(story)}{text(cut(why, 80))}",
+        text(took),
+        text(best),
+        text(cut(differing, 300)),
+    ]
+
+
+def badge(story: Story) -> str:
+    return f'<span class="state {text(story.state.name)}">{text(story.state.name)}</span>'
+
+
+def cause(story: Story) -> str:
+    if not story.state.cause:
+        return ""
+    trace = f"<details><summary>traceback</summary><pre>{text(story.trace)}</pre></details>" if story.trace else ""
+    return f'<p class="cause">{text(story.state.cause)}</p>{trace}'
+
+
+def missing(story: Story) -> str:
+    found = "".join(f"<li>{text(words)}</li>" for words in story.missing)
+    return f'<div class="small soft">Missing or unreadable:<ul>{found}</ul></div>' if found else ""
+
+
+def when(best: dict[str, Any]) -> str:
+    return f" at epoch {best['epoch']}" if best.get("epoch") is not None else f" at step {best.get('step')}"
+
+
+# notes and charts -------------------------------------------------------------------------------------------------
+
+
+def notes(stories: Sequence[Story], labels: Sequence[str]) -> str:
+    """Runs that share a note are named in one line."""
+    shared: dict[Finding, list[str]] = {}
+    for story, label in zip(stories, labels, strict=True):
+        for finding in story.notes:
+            shared.setdefault(finding, []).append(label)
+    lines = [note(finding, whose if len(stories) > 1 else []) for finding, whose in shared.items()]
+    return f"<h2>Notes</h2><ul class='notes'>{''.join(lines)}</ul>" if lines else ""
+
+
+def note(finding: Finding, whose: Sequence[str]) -> str:
+    of = f"<span class='soft'>{text(cut('; '.join(whose), 200))}: </span>" if whose else ""
+    why = f": <span class='soft'>{text(finding.cause)}</span>" if finding.cause else ""
+    return f"<li class='{finding.level}'>{of}{text(finding.about)}{why}. Try <code>{text(finding.remedy)}</code></li>"
+
+
+def section(key: str, drawn: Sequence[Chart], stories: Sequence[Story], left: Sequence[str]) -> str:
+    mine = [(index, chart) for index, chart in enumerate(drawn) if chart.section == key]
+    plots = "".join(
+        f'<div class="chart">{heading(chart)}<div class="plot" id="plot-{index}"></div></div>' for index, chart in mine
+    )
+    inner = f'<div class="charts">{plots}</div>' if mine else f"<p class='soft'>{NO_CHART[key]}</p>"
+    return f"<h2>{SECTIONS[key]}</h2>{inner}{below(key, stories, left)}"
+
+
+def heading(chart: Chart) -> str:
+    scale = " <span class='soft'>log scale</span>" if chart.log_scale else ""
+    return f"<h3>{text(chart.title)}{scale}</h3>" if chart.title else ""
+
+
+def below(key: str, stories: Sequence[Story], left: Sequence[str]) -> str:
+    if key == "curves" and left:
+        return f"<p class='soft small'>Not drawn, for there are too many: {text(cut(', '.join(left), 600))}</p>"
+    if key == "phases" and len(stories) == 1 and stories[0].phases.get("wall", 0.0) > 0:
+        wall = stories[0].phases["wall"]
+        shares = [f"{name} {value / wall:.0%}" for name, value in stories[0].phases.items() if name != "wall"]
+        return f"<p class='small'>{text(' · '.join(shares))} of {duration(wall)}, as rank 0 measured it</p>"
+    hidden = sum(max(0, len(story.system) - MOST_NODES) for story in stories)
+    if key == "machine" and hidden:
+        return f"<p class='soft small'>{hidden} more nodes are not drawn.</p>"
+    return ""
+
+
+# particulars ------------------------------------------------------------------------------------------------------
+
+
+def folded(story: Story, label: str) -> str:
+    inner = "".join(f"<h2>{name}</h2>{part}" for name, part in particulars(story) if part)
+    return (
+        f"<details><summary>{text(label)} <span class='soft'>{text(story.run.id)}</span> {badge(story)}</summary>"
+        f'<p class="soft small">{text(story.run.path)}</p>{cause(story)}{missing(story)}{inner}</details>'
+    )
+
+
+def particulars(story: Story) -> list[tuple[str, str]]:
+    log = (
+        f"<p class='soft small'>the end of {text(story.log_name)}</p><pre>{text(story.log)}</pre>" if story.log else ""
+    )
+    return [("Settings", settings_tables(story)), ("Log", log), ("Environment", environment(story))]
+
+
+def settings_tables(story: Story) -> str:
+    origins = table(story.config.get("origins"))
+    tables = []
+    for name in ("train", "resources"):
+        values = table(story.config.get(name))
+        rows = [
+            [text(key), text(shown(value)), text(cut(str(origins.get(f"{name}.{key}", "")), 100))]
+            for key, value in values.items()
+            if name == "train" or value not in (None, [])
+        ]
+        if rows:
+            tables.append(f"<div class='wide'>{html_table((name, 'value', 'origin'), rows)}</div>")
+    words = story.config.get("command")
+    words = words if isinstance(words, list) else []
+    command = f"<p>command: <code>{text(cut(' '.join(map(str, words)), LONGEST_VALUE))}</code></p>" if words else ""
+    return f"{command}<div class='two'>{''.join(tables)}</div>" if command or tables else ""
+
+
+def environment(story: Story) -> str:
+    machine = {
+        key: value for key, value in story.env.items() if key not in ("packages", "variables") and value is not None
+    }
+    machine |= {key: story.start[key] for key in ("device", "threads", "gradients") if key in story.start}
+    parts = (("machine", machine), ("package", table(story.env.get("packages"))))
+    tables = [pairs(name, values) for name, values in parts if values]
+    variables = table(story.env.get("variables"))
+    more = f"<details><summary>variables</summary>{pairs('variable', variables)}</details>" if variables else ""
+    return f"<div class='two'>{''.join(tables)}</div>{more}" if tables or more else ""
+
+
+def pairs(name: str, values: dict[str, Any]) -> str:
+    rows = [[text(key), text(shown(value))] for key, value in values.items()]
+    return f"<div class='wide'>{html_table((name, ''), rows)}</div>"
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
+    """`rows` hold HTML already."""
+    top = "".join(f"<th>{text(cell)}</th>" for cell in head)
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table class='{kind}'><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+# settings that differ ---------------------------------------------------------------------------------------------
+
+
+def settings_of(story: Story) -> dict[str, Any]:
+    return {**story.resources, **story.train}
+
+
+def differing_of(stories: Sequence[Story]) -> list[str]:
+    """Names of settings that are not the same in all runs; those that somebody typed come first."""
+    known = [settings for story in stories if (settings := settings_of(story))]  # a lost config.json differs in nothing
+    names = dict.fromkeys(name for settings in known for name in settings)
+    found = [name for name in names if len({repr(settings.get(name)) for settings in known}) > 1]
+    return sorted(found, key=lambda name: not any(typed(story, name) for story in stories))
+
+
+def typed(story: Story, name: str) -> bool:
+    origins = table(story.config.get("origins"))
+    found = {str(origins.get(f"{part}.{name}", "default")) for part in ("train", "resources")}
+    return not found <= {"default", "recipe.toml"}
+
+
+def labels_of(stories: Sequence[Story]) -> list[str]:
+    """How a legend names the runs: by what sets them apart, and by their ids where that is not enough."""
+    if len(stories) == 1:
+        return [cut(stories[0].name, LABEL_LENGTH)]
+    names = differing_of(stories)
+    several = len({story.name for story in stories}) > 1
+    labels = []
+    for story in stories:
+        settings = settings_of(story)
+        words = [f"{name}={shown(settings[name])}" for name in names if name in settings][:LABEL_SETTINGS]
+        labels.append(cut(" ".join([*([story.name] if several else []), *words]) or story.name, LABEL_LENGTH))
+    count = Counter(labels)
+    labels = [
+        f"{label} ({it.run.id})" if count[label] > 1 else label for label, it in zip(labels, stories, strict=True)
+    ]
+    count = Counter(labels)
+    return [f"{label} #{place}" if count[label] > 1 else label for place, label in enumerate(labels, 1)]
+
+
+# words ------------------------------------------------------------------------------------------------------------
+
+
+def cut(words: str, length: int) -> str:
+    return words if len(words) <= length else f"{words[: length - 1]}…"
+
+
+def shown(value: Any) -> str:
+    return cut("none" if value is None else str(value), LONGEST_VALUE)
+
+
+def number(value: Any) -> str:
+    """Four digits, thousands with commas; what is null was no finite number."""
+    if value is None:
+        return "not finite"
+    found = finite(value)
+    if found is None:
+        return cut(str(value), 40)
+    return f"{found:,.0f}" if isinstance(found, int) or abs(found) >= 1000 else f"{found:.4g}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def moment(t: Any) -> str | None:
+    seconds = finite(t)
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds and 0 < seconds < 1e11 else None

@@ -1,0 +1,142 @@
+"""Each rule of the report's notes: facts that trigger it, with the exact setting, and facts that must not."""
+
+from typing import Any
+
+import pytest
+
+from rampup.diagnose.advice import RULES, Facts, advise
+
+TRAIN: dict[str, Any] = {
+    "lr": 0.1,
+    "batch_size": 100,
+    "epochs": 6,
+    "eval_batch_size": 1000,
+    "accumulate": 1,
+    "log_every": 50,
+}
+TRAIN |= {"checkpoint": True, "clip": None, "weight_decay": 0.0, "precision": "fp32"}
+PHASES = {
+    "start": 5.0,
+    "data": 5.0,
+    "compute": 75.0,
+    "communication": 5.0,
+    "evaluation": 5.0,
+    "saving": 3.0,
+    "other": 2.0,
+}
+QUIET = Facts(
+    wall_s=100.0,
+    phases=PHASES,
+    train=TRAIN,
+    ranks=4,
+    threads=2,
+    cpus=8,
+    cpu_percent=90.0,
+    mem_used_mb=4000.0,
+    mem_limit_mb=16_000.0,
+    train_losses=(1.0, 0.8, 0.7, 0.6, 0.5, 0.49),
+    val_losses=(1.0, 0.8, 0.7, 0.65, 0.649, 0.648),
+)
+
+
+def phases(**seconds: float) -> dict[str, float]:
+    return {**PHASES, **seconds}
+
+
+OVERFIT: dict[str, Any] = {"train_losses": (1.0, 0.5, 0.3, 0.2, 0.1), "val_losses": (1.0, 0.6, 0.7, 0.8, 0.9)}
+FALLING: dict[str, Any] = {"val_losses": (1.0, 0.8, 0.6, 0.4, 0.3, 0.2)}
+CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
+    # id, what triggers it, the setting that is advised, what must not
+    ("loss-not-finite", {"undefined": {"train_loss": 7}}, "lr=0.01 clip=1.0", {"undefined": {"val_accuracy": 7}}),
+    ("memory-close", {"mem_used_mb": 15_000.0}, "accumulate=2", {"mem_used_mb": 12_000.0}),
+    (
+        "validation-rises",
+        OVERFIT,
+        "epochs=2 or weight_decay=0.01",
+        {**OVERFIT, "train_losses": (0.1, 0.2, 0.3, 0.4, 0.5)},
+    ),
+    ("still-improving", FALLING, "epochs=12", {**FALLING, "train": {**TRAIN, "epochs": 20}}),
+    ("data-heavy", {"phases": phases(data=62.0)}, "batch_size=200", {"phases": phases(data=29.0)}),
+    (
+        "communication-heavy",
+        {"phases": phases(communication=40.0)},
+        "batch_size=400",
+        {"phases": phases(communication=29.0)},
+    ),
+    ("saving-heavy", {"phases": phases(saving=20.0)}, "checkpoint=false", {"phases": phases(saving=14.0)}),
+    (
+        "start-heavy",
+        {"phases": phases(start=50.0)},
+        "--tasks-per-node 2",
+        {"phases": phases(start=50.0), "wall_s": 20.0},
+    ),
+    (
+        "evaluation-heavy",
+        {"phases": phases(evaluation=40.0)},
+        "eval_batch_size=4000",
+        {"phases": phases(evaluation=29.0)},
+    ),
+    (
+        "other-heavy",
+        {"phases": phases(other=30.0), "train": {**TRAIN, "log_every": 1}},
+        "log_every=50",
+        {"phases": phases(other=19.0)},
+    ),
+    (
+        "cpus-unused",
+        {"ranks": 1, "threads": 1, "cpu_percent": 13.0},
+        "--tasks-per-node 8",
+        {"ranks": 1, "threads": 8, "cpu_percent": 90.0},
+    ),
+    ("cpus-wait", {"cpu_percent": 30.0}, "batch_size=200", {"cpu_percent": 30.0, "device": "cuda"}),
+]
+
+
+def ids(**changes: Any) -> list[str]:
+    return [finding.id for finding in advise(QUIET._replace(**changes))]
+
+
+def test_a_run_that_went_well_gets_no_notes() -> None:
+    assert advise(QUIET) == []
+    assert advise(Facts()) == []
+
+
+@pytest.mark.parametrize(("rule", "facts", "setting", "harmless"), CASES, ids=[case[0] for case in CASES])
+def test_each_rule(rule: str, facts: dict[str, Any], setting: str, harmless: dict[str, Any]) -> None:
+    found = advise(QUIET._replace(**facts))
+    assert [finding.id for finding in found] == [rule]
+    assert setting in found[0].remedy and found[0].about and found[0].cause
+    assert rule not in ids(**harmless)
+
+
+def test_every_rule_has_a_case() -> None:
+    assert [case[0].replace("-", "_") for case in CASES] == [rule.__name__ for rule in RULES]
+
+
+@pytest.mark.parametrize(
+    ("facts", "remedy"),
+    [
+        ({"phases": phases(data=62.0), "train": {"num_workers": 0}}, "num_workers=1"),
+        ({"phases": phases(communication=62.0), "threads": 4}, "--tasks-per-node 2"),
+        ({"phases": phases(communication=62.0), "train": {}}, "--tasks-per-node 2"),
+        ({"phases": phases(start=62.0), "ranks": 1}, "epochs=12"),
+        ({"undefined": {"loss": 1}, "train": {**TRAIN, "precision": "fp16"}}, "precision=fp32"),
+        ({"undefined": {"loss": 1}, "train": {"lr": 1.0}}, "lr=0.1"),
+        ({"mem_used_mb": 15_000.0, "resources": {"mem": "16G"}}, "--mem 23G"),
+    ],
+)
+def test_the_advice_fits_what_the_run_has(facts: dict[str, Any], remedy: str) -> None:
+    assert [finding.remedy for finding in advise(QUIET._replace(**facts))] == [remedy]
+
+
+def test_a_recipe_without_the_setting_is_not_told_to_change_it() -> None:
+    for _, facts, _, _ in CASES:
+        for finding in advise(QUIET._replace(**{**facts, "train": {}})):
+            assert "=" not in finding.remedy, finding
+
+
+def test_the_settings_that_are_advised_exist() -> None:
+    from rampup.engines.settings import TORCH
+
+    words = {word.partition("=")[0] for case in CASES for word in case[2].split() if "=" in word}
+    assert words <= set(TORCH)
