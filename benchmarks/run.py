@@ -7,13 +7,13 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
-from benchmarks import control, slurm
+from benchmarks import control, slurm, training
 
 
 def main() -> int:
     found = []
     print(f"{'':36} {'ours':>9} {'theirs':>9} {'ratio':>7}  {'spread':14} bound")
-    for line in chain(control.lines(), slurm.lines()):
+    for line in chain(control.lines(), training.lines(), slurm.lines()):
         found.append(line)
         mark = "ok" if line.holds else "TOO SLOW"
         times = f"{line.ours_s:8.3f}s {line.theirs_s:8.3f}s"

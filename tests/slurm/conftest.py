@@ -145,7 +145,7 @@ def sandbox(packages: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def another(packages: None, tmp_path: Path) -> Iterator[Sandbox]:
     """One that a test brings up by itself."""
-    made = Sandbox(tmp_path, f"another{os.getpid()}")
+    made = Sandbox(tmp_path / "another", f"another{os.getpid()}")
     yield made
     made.down()
 
@@ -154,4 +154,48 @@ def another(packages: None, tmp_path: Path) -> Iterator[Sandbox]:
 def cli(cli: Any, sandbox: Sandbox) -> Any:
     """The command line in a directory of its own, with the sandbox's profile: it says which Slurm."""
     cli.env["XDG_CONFIG_HOME"] = sandbox.env["XDG_CONFIG_HOME"]
+    return cli
+
+
+# What takes a minute by nature is started before all else, in a sandbox where no other test disturbs it.
+
+LATE = "import os, time\nif os.environ['SLURM_PROCID'] == '3': time.sleep(300)\n"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def slow_sandbox(packages: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    made = Sandbox(tmp_path_factory.mktemp("slow"), f"slow{os.getpid()}")
+    try:
+        made.up("--nodes", "2")
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def endless_run(slow_sandbox: Sandbox) -> Path:
+    """Slurm's shortest time limit is a minute."""
+    return started(slow_sandbox, "--time", "1", command=("sleep", "300"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def run_with_a_missing_rank(slow_sandbox: Sandbox) -> Path:
+    """Rank 3 sleeps before it could meet the others; they wait for 45 s."""
+    words = ("--slurm", "hold", "--nodes", "2", "--tasks-per-node", "2")
+    run = started(slow_sandbox, *words, command=("sleep", "1"))
+    program = run / "rank.py"
+    program.write_text(program.read_text().replace("import argparse\n", f"{LATE}import argparse\n", 1))
+    job = json.loads((run / "control.jsonl").read_text().splitlines()[0])["job"]
+    slow_sandbox.run("scontrol", "release", job)
+    return run
+
+
+def started(sandbox: Sandbox, *words: str, command: tuple[str, ...]) -> Path:
+    argv = ("run", "--on", sandbox.name, "--json", *words, "--", *command)
+    return Path(json.loads(sandbox.rampup(*argv).stdout)["dir"])
+
+
+@pytest.fixture
+def slow_cli(cli: Any, slow_sandbox: Sandbox) -> Any:
+    cli.env["XDG_CONFIG_HOME"] = slow_sandbox.env["XDG_CONFIG_HOME"]
     return cli

@@ -4,37 +4,12 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
-LATE = "import os, time\nif os.environ['SLURM_PROCID'] == '3': time.sleep(300)\n"
 FAILS_LATER = """
 import os, sys, time
 if os.environ["RAMPUP_ATTEMPT"] == "2":
     sys.exit(7 * int(os.environ["RANK"]))
 time.sleep(60)
 """
-
-
-@pytest.fixture(scope="session", autouse=True)
-def endless_run(sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Submitted first and looked at last: Slurm's shortest time limit is a minute."""
-    return started(sandbox, tmp_path_factory.mktemp("endless"), "--time", "1", command=("sleep", "300"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def run_with_a_missing_rank(sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rank 3 sleeps before it could meet the others; they wait for 45 s."""
-    words = ("--slurm", "hold", "--nodes", "2", "--tasks-per-node", "2")
-    run = started(sandbox, tmp_path_factory.mktemp("missing"), *words, command=("sleep", "1"))
-    program = run / "rank.py"
-    program.write_text(program.read_text().replace("import argparse\n", f"{LATE}import argparse\n", 1))
-    sandbox.run("scontrol", "release", job_in(run))
-    return run
-
-
-def started(sandbox, runs: Path, *words: str, command: tuple[str, ...]) -> Path:
-    argv = ("run", "--on", sandbox.name, "--json", *words, "--", *command)
-    return Path(json.loads(sandbox.rampup(*argv, RAMPUP_RUNS=str(runs)).stdout)["dir"])
 
 
 def job_in(run: Path) -> str:
@@ -77,13 +52,13 @@ def test_pmix_is_there_for_mpi(sandbox) -> None:
     assert sorted(said.splitlines()) == [f"rank {number}" for number in range(4)]
 
 
-def test_a_missing_rank_ends_the_job_within_a_minute_and_is_named(cli, run_with_a_missing_rank: Path) -> None:
-    told = cli.json("wait", str(run_with_a_missing_rank), check=100)
+def test_a_missing_rank_ends_the_job_within_a_minute_and_is_named(slow_cli, run_with_a_missing_rank: Path) -> None:
+    told = slow_cli.json("wait", str(run_with_a_missing_rank), check=100)
     assert "rank 3 on node" in told["cause"] and "did not come" in told["cause"]
     facts = json.loads((run_with_a_missing_rank / "attempts" / "1" / "attempt.json").read_text())
     assert facts["ended"] - facts["started"] < 60
 
 
-def test_the_time_limit_is_told(cli, endless_run: Path) -> None:
-    told = cli.json("wait", str(endless_run), check=104)
+def test_the_time_limit_is_told(slow_cli, endless_run: Path) -> None:
+    told = slow_cli.json("wait", str(endless_run), check=104)
     assert (told["state"], "time limit" in told["cause"]) == ("timeout", True)
