@@ -1,6 +1,7 @@
 """The command line: verbs are files in this folder, imported when they are used. Errors end here, in one place."""
 
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -83,4 +84,5 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not spoil the exit code
         sys.exit(130)

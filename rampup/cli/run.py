@@ -88,11 +88,11 @@ def command(
     from rampup.cli import follow as following
     from rampup.submit import make_run, start
 
-    run = make_run(spec, output.say)
-    remember(run.path.parent)
-    if not as_json and not detach:
-        output.say(f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}")
     with following.interrupt_flag() as interrupted:
+        run = make_run(spec, output.say)
+        remember(run.path.parent)
+        if not as_json and not detach:
+            output.say(f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}")
         launcher = start(run, spec, detach)
         if detach or (launcher is None and not follow and not smoke):
             return tell_started(run, as_json)

@@ -335,7 +335,8 @@ def test_accounting_is_asked_only_when_slurm_complains(site: Site, tmp_path: Pat
 def test_inside_an_allocation_nobody_is_asked(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
-    assert preflight(asking(nodes=2, partition="nope", time="90-0:0:0"), tmp_path) == []
+    (note,) = preflight(asking(nodes=2, partition="nope", time="90-0:0:0"), tmp_path)
+    assert note.cause == "--partition, --time: without effect inside the allocation 7"
     assert refusal(tmp_path, asking(nodes=3)).message == "nodes is 3, the allocation 7 has 2"
     private = replace(SPEC, cluster=replace(CLUSTER, shared=["/usr"]))
     assert "runs-shared" in {note.id for note in preflight(private, tmp_path)}
