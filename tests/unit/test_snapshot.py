@@ -160,11 +160,11 @@ def test_a_directory_that_became_a_link_is_not_followed(repository: Path, into: 
 
 
 def test_a_script_that_is_a_link_is_run_through_the_copied_link(repository: Path, into: Path, tmp_path: Path) -> None:
-    write(tmp_path, shared__tool_py="print('shared')")
-    (repository / "tool.py").symlink_to("../shared/tool.py")
+    write(tmp_path, common__tool_py="print('common')")
+    (repository / "tool.py").symlink_to("../common/tool.py")
     taken = take((sys.executable, "tool.py"), repository, into)
     assert taken.root == repository and taken.argv[1] == str(into / "tool.py")
-    assert ran(taken, repository) == "shared\n"
+    assert ran(taken, repository) == "common\n"
 
 
 def test_submodules_and_environments_are_linked_not_copied(repository: Path, into: Path) -> None:
