@@ -1,0 +1,73 @@
+"""What every exporter gets: one run as its directory tells it, all attempts as one story. Reads, never writes."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from rampup.records import Record
+from rampup.rundir import RunDir
+from rampup.states import state_of
+
+
+class Source(Struct):
+    run: RunDir
+    name: str
+    state: str
+    created: float
+    """Seconds since 1970, like `ended`."""
+    ended: float | None
+    settings: Record
+    """[train] as it was resolved."""
+    rows: list[Record]
+
+    @property
+    def id(self) -> str:
+        """Without signs that trackers do not take: a directory may have any name."""
+        return re.sub(r"[^A-Za-z0-9_-]", "_", self.run.id)
+
+    @property
+    def finished(self) -> bool:
+        return self.state not in ("running", "pending")
+
+
+class Target(Struct):
+    """Where to, as the user said it."""
+
+    out: Path | None = None
+    tracking_uri: str | None = None
+    project: str | None = None
+
+
+class Sent(Struct):
+    """What became of one run."""
+
+    id: str
+    where: str
+    rows: int
+    """Metric rows that the run has."""
+    written: int
+    """Of its points, those that were not there yet."""
+    created: bool
+    """Whether the tracker did not know the run before."""
+    note: str = ""
+
+
+def read(run: RunDir) -> Source:
+    identity, attempt = run.run, run.last_attempt()
+    created = seconds(identity.get("created"))
+    settings = run.config.get("train", {})
+    return Source(
+        run=run,
+        name=str(identity.get("name") or run.path.name),
+        state=state_of(run).name,
+        created=created or run.path.stat().st_mtime,
+        ended=seconds(attempt.facts.get("ended")) if attempt else None,
+        settings=settings if isinstance(settings, dict) else {},
+        rows=run.history(),
+    )
+
+
+def seconds(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 < value < 1e11 else None

@@ -1,0 +1,119 @@
+"""Runs as offline runs of Weights & Biases, from the login node: `wandb sync DIR` sends them when you want.
+
+Nothing is sent from here. Offline, W&B makes a new folder for every export, so we keep one per run: it has the id of
+the run, always holds the whole history, and is replaced only when something has changed. What W&B noted in it (that it
+was synced) stays as long as the run stays the same; syncing a newer one replaces the run's curves, for the id is equal.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rampup.errors import RampupError, Refused
+from rampup.records import Record, read_json, write_json
+from rampup.tracking.points import Points, step_of
+from rampup.tracking.source import Sent, Source, Target
+
+PACKAGES = ("wandb",)
+PROJECT = "rampup"
+MARK = "rampup.json"
+"""In each folder that we have made: what was exported."""
+QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "WANDB_MODE": "offline"}
+
+
+def destination(target: Target) -> str:
+    """The folder where `wandb sync` looks by itself."""
+    return str((target.out or Path("wandb")).absolute())
+
+
+def export(sources: Sequence[Source], target: Target) -> list[Sent]:
+    folder, project = Path(destination(target)), target.project or PROJECT
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sent = [send(source, folder, project) for source in sources]
+    except OSError as error:
+        raise Refused(f"can't write into {folder}: {error.strerror}", "--out DIR, one that you can write") from None
+    return sent
+
+
+def send(source: Source, folder: Path, project: str) -> Sent:
+    history = history_of(source)
+    digest = digest_of(source, project, history)
+    mine = [path for path in sorted(folder.glob(f"offline-run-*-{source.id}")) if (path / MARK).exists()]
+    if mine and read_json(mine[-1] / MARK).get("digest") == digest:
+        return Sent(source.id, str(mine[-1]), len(source.rows), 0, False)
+    with tempfile.TemporaryDirectory(prefix=".rampup-", dir=folder) as beside:
+        made = write(source, project, history, Path(beside))
+        write_json(made / MARK, {"run": source.id, "digest": digest})
+        for old in mine:
+            shutil.rmtree(old)
+        final = folder / made.name
+        os.rename(made, final)
+    points = sum(len(values.keys() - {"_timestamp"}) for values in history.values())
+    return Sent(source.id, str(final), len(source.rows), points, not mine)
+
+
+def history_of(source: Source) -> dict[int, dict[str, float]]:
+    """W&B has one row for each step, and steps that only grow from 0 on."""
+    points = Points()
+    found: dict[int, dict[str, float]] = {}
+    for row in source.rows:
+        values, step = dict(points.of(row)), step_of(row)
+        if step is not None and step >= 0:
+            t = row.get("t")
+            found.setdefault(step, {}).update(values, **({"_timestamp": t} if isinstance(t, int | float) else {}))
+    return dict(sorted(found.items()))
+
+
+def digest_of(source: Source, project: str, history: Record | dict[int, dict[str, float]]) -> str:
+    told = [source.name, source.state, source.created, source.settings, project, list(history.items())]
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+
+
+def write(source: Source, project: str, history: dict[int, dict[str, float]], root: Path) -> Path:
+    """An offline run below `root`, whole and closed."""
+    os.environ.update(QUIET)
+    import wandb
+
+    try:
+        run = wandb.init(
+            project=project,
+            id=source.id,
+            name=f"{source.name}-{source.id}",
+            config=dict(source.settings),
+            tags=["rampup", source.state],
+            settings=wandb.Settings(**settings_of(source, root)),
+        )
+        for step, values in history.items():
+            run.log(values, step=step)
+        run.finish(exit_code=0 if source.state in ("completed", "running", "pending") else 1)
+        wandb.teardown()
+    except wandb.Error as error:
+        raise RampupError(
+            f"W&B could not write run {source.id}: {error}", "try again with another --out DIR"
+        ) from error
+    (made,) = (root / "wandb").glob(f"offline-run-*-{source.id}")
+    return made
+
+
+def settings_of(source: Source, root: Path) -> dict[str, Any]:
+    """The run of somebody else's process: nothing of this one is to be recorded."""
+    return {
+        "mode": "offline",
+        "root_dir": str(root),
+        "silent": True,
+        "console": "off",
+        "disable_git": True,
+        "disable_code": True,
+        "disable_job_creation": True,
+        "x_disable_stats": True,
+        "x_disable_meta": True,
+        "x_disable_machine_info": True,
+        "x_save_requirements": False,
+    }
