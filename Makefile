@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench drill clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,report,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,report,mlflow,wandb,dev]'
 	touch $@
 
 demo: $(VENV)/.ready  ## train something real on two ranks
@@ -21,8 +21,13 @@ check: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.ready  ## ratios, measured side by side
-	$(BIN)/python -m benchmarks.run
+HAS_LIGHTNING := import importlib.util, sys; sys.exit(importlib.util.find_spec("lightning") is None)
+bench: $(VENV)/.ready  ## ratios, measured side by side; the table goes into docs/performance.md
+	$(BIN)/python -c '$(HAS_LIGHTNING)' || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks.run --docs
+
+drill: $(VENV)/.ready  ## 200 kills and every fault on sandboxes, about an hour; the tables go into docs/reliability.md
+	$(BIN)/python -m benchmarks.drill --docs
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -9,12 +9,13 @@ from msgspec import Struct
 
 
 class Line(Struct, frozen=True):
-    """One line of the table: `ours` against `theirs`, and the bound that must hold for ours / theirs."""
+    """One line of the table: `ours` against `theirs` in seconds, and the bound that must hold for the ratio."""
 
     name: str
     ours_s: float
-    theirs_s: float
-    ratio: float
+    theirs_s: float | None
+    """None where the bound is a time."""
+    ratio: float | None
     spread: str
     bound: str
     holds: bool
@@ -37,22 +38,37 @@ def compare(
     """Alternate both sides, so that a busy minute of the machine hits both."""
     ours(), theirs()  # warm caches are the common case
     pairs = [(timed(ours), timed(theirs)) for _ in range(repeats)]
-    ratios = sorted(mine / other for mine, other in pairs)
-    mine, other = (statistics.median(side) for side in zip(*pairs, strict=True))
+    mine, other = medians(pairs)
     ratio = mine / other
-    return Line(name, mine, other, ratio, f"{ratios[0]:.2f}-{ratios[-1]:.2f}", f"<= {at_most:g}x", ratio <= at_most)
+    spread = spread_of([one / two for one, two in pairs])
+    return Line(name, mine, other, ratio, spread, f"<= {at_most:g}x", ratio <= at_most)
+
+
+def faster(name: str, pairs: Sequence[tuple[float, float]], at_least: float) -> Line:
+    """Pairs are seconds, ours and theirs, measured one after the other; ours must be so many times faster."""
+    ratios = [theirs / ours for ours, theirs in pairs]
+    ratio = statistics.median(ratios)
+    return Line(name, *medians(pairs), ratio, spread_of(ratios), f">= {at_least:g}x", ratio >= at_least)
+
+
+def not_slower(name: str, pairs: Sequence[tuple[float, float]], at_most: float) -> Line:
+    """The same, where ours may take so many times as long."""
+    ratios = [ours / theirs for ours, theirs in pairs]
+    ratio = statistics.median(ratios)
+    return Line(name, *medians(pairs), ratio, spread_of(ratios), f"<= {at_most:g}x", ratio <= at_most)
 
 
 def absolute(name: str, work: Callable[[], object], at_most_s: float, repeats: int = 5) -> Line:
     work()
-    spent = sorted(timed(work) for _ in range(repeats))
+    spent = [timed(work) for _ in range(repeats)]
     median = statistics.median(spent)
-    return Line(
-        name,
-        median,
-        at_most_s,
-        median / at_most_s,
-        f"{spent[0]:.2f}-{spent[-1]:.2f} s",
-        f"<= {at_most_s:g} s",
-        median <= at_most_s,
-    )
+    return Line(name, median, None, None, f"{spread_of(spent)} s", f"<= {at_most_s:g} s", median <= at_most_s)
+
+
+def medians(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    ours, theirs = zip(*pairs, strict=True)
+    return statistics.median(ours), statistics.median(theirs)
+
+
+def spread_of(values: Sequence[float]) -> str:
+    return f"{min(values):.2f}-{max(values):.2f}"

@@ -65,6 +65,14 @@ class World:
         self.copy_from_first([said])
         return int(said)
 
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """What every rank has, in the order of the ranks; on rank 0 alone. All must be of one size."""
+        if self.size == 1:
+            return [tensor]
+        parts = [torch.empty_like(tensor) for _ in range(self.size)] if self.rank == 0 else []
+        dist.gather(tensor, parts or None, dst=0)
+        return parts
+
     def wait(self) -> None:
         """Until all ranks are here."""
         self.sum(torch.zeros(1, device=self.device))

@@ -1,0 +1,119 @@
+"""`make drill`: 200 kills on this machine and every fault on sandboxes; exits with 1 when a run was lost or not equal.
+
+python -m benchmarks.drill                       all, in about an hour
+python -m benchmarks.drill --docs                and keep the tables in docs/reliability.md
+python -m benchmarks.drill kills here slurm      these parts alone
+python -m benchmarks.drill kills --kills=20      with another number of kills
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.run import machine, markdown
+from rampup.cli.drill import HEAD, rows_of
+from rampup.config import Request, resolve
+from rampup.drill.hold import Drill, chosen
+from rampup.drill.verdict import Result
+from rampup.sandbox import sandbox
+from rampup.sandbox.layout import Options
+
+HEAVY = str(Path(__file__).parent / "heavy")
+DOCS = Path("docs/reliability.md")
+KILLS = 200
+WORLDS = (1, 2, 3)
+KILL_FAULTS = ("rank-killed", "ranks-killed", "launcher-killed")
+SAVING_AT_LEAST = 0.2
+"""The share of the time in which a checkpoint is being written."""
+NODE_TIMEOUT_S = 10
+SLOW = ("width=64", "steps=240", "pause_s=0.25", "checkpoint.every=4steps")
+"""A run of a minute: Slurm's shortest time limit."""
+Part = tuple[Result, str]
+"""What came of a drill, and its part of the page."""
+
+
+def hold(title: str, request: Request, faults: tuple[str, ...], kills: int | None = None) -> Part:
+    say(f"\n{title}")
+    spec, root = resolve(request, Path.cwd()), Path(tempfile.mkdtemp(prefix="rampup-drill-"))
+    wanted, impossible = chosen(spec, faults)
+    found = Drill(spec, root, 1, False, say).hold(wanted, impossible, kills)
+    if found.ok:
+        shutil.rmtree(root)
+    else:
+        say(f"the runs that were lost are in {root}")
+    return found, "\n\n".join((f"**{title}.** {facts_of(found)}", markdown(HEAD, rows_of(found))))
+
+
+def facts_of(found: Result) -> str:
+    inside = sum(trial.in_save for trial in found.trials)
+    words = f"Undisturbed it takes {found.wall_s:.1f} s and {found.steps} steps, with a checkpoint every {found.every}."
+    if inside:
+        words += (
+            f" A checkpoint was being written {found.in_save:.0%} of the time, and when {inside} of the kills came."
+        )
+    return words
+
+
+def kills(count: int) -> Iterator[Part]:
+    for world in WORLDS:
+        share = count // len(WORLDS) + (world <= count % len(WORLDS))
+        settings = (f"steps={10 + 3 * world}", "checkpoint.every=1steps")
+        request = Request(target=HEAVY, settings=settings, options={"tasks_per_node": str(world)})
+        ranks = "1 rank" if world == 1 else f"{world} ranks"
+        found = hold(f"{share} kills, {ranks}, this machine", request, KILL_FAULTS, share)
+        if found[0].in_save < SAVING_AT_LEAST:
+            raise SystemExit(f"a checkpoint was being written only {found[0].in_save:.0%} of the time")
+        yield found
+
+
+def here() -> Iterator[Part]:
+    names = ("stop-and-resume", "cancel-and-resume", "time-limit", "torn-checkpoint", "full-disk")
+    settings = ("width=64", "steps=40", "pause_s=0.1", "checkpoint.every=4steps")
+    request = Request(target=HEAVY, settings=settings, options={"tasks_per_node": "2"})
+    yield hold("The other faults, 2 ranks, this machine", request, names)
+
+
+def slurm() -> Iterator[Part]:
+    yield on_sandbox("Slurm, 2 nodes, no grace", Options(node_timeout_s=NODE_TIMEOUT_S), ())
+    with_grace = Options(node_timeout_s=NODE_TIMEOUT_S, grace_time_s=10)
+    yield on_sandbox("Slurm, 2 nodes, a grace of 10 s", with_grace, ("preempted-with-grace",))
+
+
+def on_sandbox(title: str, options: Options, faults: tuple[str, ...]) -> Part:
+    name = f"drill{os.getpid()}"
+    try:
+        sandbox.up(name, options, say)
+        return hold(title, Request(target=HEAVY, settings=SLOW, options={"nodes": "2"}, on=name), faults)
+    finally:
+        sandbox.down(name)
+
+
+def keep_in_docs(text: str) -> None:
+    before, begin, rest = DOCS.read_text(encoding="utf-8").partition("<!-- measured -->\n")
+    _, end, after = rest.partition("<!-- /measured -->")
+    DOCS.write_text(f"{before}{begin}{text}\n{end}{after}", encoding="utf-8")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    asked = [int(word.partition("=")[2]) for word in arguments if word.startswith("--kills=")]
+    parts = {"kills": lambda: kills([KILLS, *asked][-1]), "here": here, "slurm": slurm}
+    wanted = [name for name in arguments if name in parts] or list(parts)
+    found = [part for name in wanted for part in parts[name]()]
+    about = machine()
+    words = f"{about['cores']} cores, {about['cpu']}, Python {about['python']}, torch {about['torch']}"
+    text = "\n\n".join((f"Held on {about['date']}: {words}.", *(page for _, page in found)))
+    print(text)
+    if "--docs" in arguments:
+        keep_in_docs(text)
+    return 0 if all(result.ok for result, _ in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

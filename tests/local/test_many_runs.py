@@ -1,0 +1,31 @@
+"""The control side with many runs: made by the generator of the benchmarks, listed, shown and reported."""
+
+from pathlib import Path
+
+from benchmarks.many_runs import id_of, steps, write_run
+
+
+def test_generated_runs_are_taken_for_real_ones(cli) -> None:
+    for number in range(30):
+        write_run(cli.runs, number)
+    rows = cli.json("list", "--all")
+    assert [row["id"] for row in rows] == [id_of(number) for number in reversed(range(30))]
+    states = [row["state"] for row in rows]
+    assert (states.count("completed"), states.count("failed"), states.count("cancelled")) == (24, 3, 3)
+    assert {row["name"] for row in rows} == {"bench"} and rows[-1]["created"] == 1.7e9
+    assert rows[0]["metrics"]["epoch"] == 10 and rows[0]["ranks"] == 2 and rows[0]["wall_s"] == 12.5
+    assert len(cli.json("list")) == 20, "the newest"
+    assert cli.json("show", id_of(5))["state"] == "completed"
+    assert [row["id"] for row in cli.json("list", "--state", "failed")] == [id_of(20), id_of(10), id_of(0)]
+
+
+def test_a_run_without_any_file_is_still_listed(cli) -> None:
+    (cli.runs / "20260131-235959-empty-abc123").mkdir(parents=True)
+    (row,) = cli.json("list")
+    assert (row["name"], row["state"], row["metrics"]) == ("empty", "failed", {})
+
+
+def test_many_rows_are_reported(cli, tmp_path: Path) -> None:
+    write_run(cli.runs, 5, steps(5000))
+    written = cli.json("report", "--out", str(tmp_path / "report.html"))
+    assert written["runs"][0]["missing"] == [] and written["bytes"] > 100_000
