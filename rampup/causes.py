@@ -1,65 +1,152 @@
 """Why an attempt failed, in one line for people: the rank that failed first, not one that fell because of it.
 
 Reads the attempt's files only. The local launcher asks when an attempt ends; for a job of Slurm, who reads it asks.
+`rampup why` starts from the same rank and looks further: diagnose/why.py.
 """
 
 import os
 import re
 import signal
+from typing import NamedTuple
 
+from rampup.records import Record
 from rampup.rundir import AttemptDir, RunDir
 
-SRUN = re.compile(r"srun: error: (?P<node>[^:]+): tasks? (?P<rank>\d+)[\d,-]*: (?P<words>.*)")
+SRUN = re.compile(r"srun: error: (?P<node>[^:]+): tasks? (?P<ranks>[\d,-]+): (?P<words>.*)")
 """srun names the task that ended first; the ones that it killed follow."""
+EXIT_CODE = re.compile(r"exited with exit code (\d+)")
+SIGNALS = {(signal.strsignal(number) or "").lower(): int(number) for number in signal.Signals}
+"""What srun says of a task that a signal ended."""
+LOST_PEER = re.compile(
+    r"lost contact with another rank|can't join the others|connection (closed|reset) by peer|broken pipe"
+    r"|\bgloo\b|\bnccl\b|DistNetworkError|DistStoreError|ProcessGroup\w+|recvValue failed",
+    re.IGNORECASE,
+)
+"""Of a rank that fell because another one was gone."""
+ROLL_CALL = "did not come"
+"""Of a rank that waited for another one; the other may have left a better word."""
+
+
+class Exit(NamedTuple):
+    """How a rank ended, as its launcher saw it."""
+
+    rank: int
+    code: int
+    """128 + n when signal n ended it."""
+    node: str = ""
+    words: str = ""
+    """Those of srun."""
+
+
+class Suspect(NamedTuple):
+    """The rank that failed first, with all that is known of its end."""
+
+    rank: int | None = None
+    code: int | None = None
+    node: str = ""
+    words: str = ""
+    error: Record = {}
+    """What it left in error-<rank>.json."""
 
 
 def explain(attempt: AttemptDir, rank: int | None, code: int | None) -> tuple[int | None, str]:
     """The rank that failed first, and the cause. `rank` and `code` are what the launcher saw, if it did."""
-    if rank is not None and code is not None and _signal_of(code):
-        return rank, f"rank {rank} was killed by {_signal_of(code)}{_advice(code - 128)}"
-    errors = attempt.errors()
-    if errors:
-        first = errors[0]
-        kind = "" if first["type"] == "NotReady" else f"{first['type']}: "
-        return first["rank"], f"rank {first['rank']}: {kind}{first['message']}"
+    first = first_to_fail(attempt, rank, code)
+    who = f"rank {first.rank}" + (f" on node {first.node}" if first.node else "")
+    if first.error:
+        kind = "" if first.error.get("type") == "NotReady" else f"{first.error.get('type')}: "
+        return first.rank, f"rank {first.rank}: {kind}{first.error.get('message')}"
+    name = signal_name(first.code or 0) if first.rank is not None else ""
+    if name:
+        return first.rank, f"{who} was killed by {name}{_advice(first.code or 0)}"
     if _disk_is_full(attempt):
         what = "the disk is full" if attempt.path.exists() else "it vanished"
-        return rank, f"{_who(rank)} could not write into {attempt.path}: {what}"
-    if rank is None:
-        return _what_srun_said(attempt, code)
-    return rank, f"rank {rank} exited with code {code}{_meaning(code)}"
+        return first.rank, f"{'a rank' if rank is None else who} could not write into {attempt.path}: {what}"
+    if first.words:
+        return first.rank, f"{who}: {first.words}"
+    if first.rank is None or first.code is None:
+        return None, f"the job ended with code {code}{_last_error(attempt) or _meaning(code)}"
+    return first.rank, f"{who} exited with code {first.code}{_meaning(first.code)}"
 
 
-def _what_srun_said(attempt: AttemptDir, code: int | None) -> tuple[int | None, str]:
-    text = _said_in_this_attempt(attempt)
-    found = SRUN.search(text)
-    if found is None:
-        errors = [line for line in text.splitlines() if "error:" in line]
-        said = f": {errors[-1]}" if errors else _meaning(code)
-        return None, f"the job ended with code {code}{said}"
-    rank, words = int(found["rank"]), found["words"].strip().lower()
-    return rank, f"rank {rank} on node {found['node']}: {words}{_advice(signal.SIGKILL) if words == 'killed' else ''}"
+def first_to_fail(attempt: AttemptDir, rank: int | None, code: int | None) -> Suspect:
+    """A rank that lost contact with another one is suspected only when nobody else is."""
+    errors = attempt.errors()
+    fell = [error for error in errors if fell_because_of_another(error)]
+    exits = [Exit(rank, code)] if rank is not None and code is not None else exits_by_srun(attempt)
+    fallen = {error.get("rank") for error in fell}
+    exits = [end for end in exits if end.rank not in fallen] or exits
+    if exits and signal_name(exits[0].code) and exits[0].rank not in fallen:
+        return Suspect(*exits[0])
+    culprits = [error for error in errors if error not in fell]
+    culprits.sort(key=lambda error: ROLL_CALL in str(error.get("message")))  # the earliest first, as they came
+    if culprits or (fell and (not exits or exits[0].rank in fallen)):
+        return _with_exit((culprits or fell)[0], exits)
+    return Suspect(*exits[0]) if exits else Suspect(rank, code)
 
 
-def _said_in_this_attempt(attempt: AttemptDir) -> str:
-    """A requeued job goes on in the log of the attempt before; the job script says where each begins."""
+def fell_because_of_another(error: Record) -> bool:
+    return LOST_PEER.search(f"{error.get('type')}: {error.get('message')}") is not None
+
+
+def _with_exit(error: Record, exits: list[Exit]) -> Suspect:
+    mine = [end for end in exits if end.rank == error.get("rank")]
+    seen = mine[0] if mine else None
+    return Suspect(error.get("rank"), seen.code if seen else None, seen.node if seen else "", "", error)
+
+
+def exits_by_srun(attempt: AttemptDir) -> list[Exit]:
+    """The ranks that ended badly, in the order in which srun heard of them, without those that it ended itself."""
+    found = []
+    for line in said_in_attempt(attempt).splitlines():
+        match = SRUN.search(line)
+        words = match["words"].strip().lower().removesuffix(" (core dumped)") if match else ""
+        code = _code_of(words)
+        if match and code != 128 + signal.SIGTERM:
+            found += [Exit(rank, code, match["node"], words) for rank in ranks_in(match["ranks"])]
+    return found
+
+
+def _code_of(words: str) -> int:
+    told = EXIT_CODE.search(words)
+    if told:
+        return int(told[1])
+    return 128 + (signal.SIGKILL if words.startswith("out of memory") else SIGNALS.get(words, 0))
+
+
+def ranks_in(text: str) -> list[int]:
+    """`0-2,5`"""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.extend(range(int(first), int(last or first) + 1))
+    return found
+
+
+def said_in_attempt(attempt: AttemptDir) -> str:
+    """What Slurm and the job script said. A requeued job goes on in the log of the attempt before; the job script says
+    where each begins."""
     log = RunDir(attempt.path.parent.parent).slurm_log(attempt.facts.get("job", ""))
-    text = log.read_text(errors="replace") if log.exists() else ""
-    return text.rpartition(f"rampup: attempt {attempt.number} ")[2]
+    text = log.read_text(errors="replace") if log.is_file() else ""
+    mine = text.rpartition(f"rampup: attempt {attempt.number} ")[2]
+    return mine.partition(f"rampup: attempt {attempt.number + 1} ")[0]
 
 
-def _who(rank: int | None) -> str:
-    return "a rank" if rank is None else f"rank {rank}"
-
-
-def _signal_of(code: int) -> str:
+def signal_name(code: int) -> str:
+    """SIGKILL for 137; empty for a code that tells of no signal."""
     return signal.Signals(code - 128).name if code > 128 and code - 128 in set(signal.Signals) else ""
 
 
-def _advice(number: int) -> str:
-    if number == signal.SIGKILL:
+def _last_error(attempt: AttemptDir) -> str:
+    errors = [line for line in said_in_attempt(attempt).splitlines() if "error:" in line]
+    return f": {errors[-1]}" if errors else ""
+
+
+def _advice(code: int) -> str:
+    if code == 128 + signal.SIGKILL:
         return " (out of memory, or by hand)"
-    return " (its address space or a library is broken)" if number in (signal.SIGSEGV, signal.SIGBUS) else ""
+    broken = code in (128 + signal.SIGSEGV, 128 + signal.SIGBUS)
+    return " (its address space or a library is broken)" if broken else ""
 
 
 def _meaning(code: int | None) -> str:

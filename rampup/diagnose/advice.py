@@ -165,8 +165,8 @@ def saving_heavy(facts: Facts) -> Iterator[Finding]:
     if share < SAVING_HEAVY:
         return
     about, cause = f"{share:.0%} of the time went into saving checkpoints", "the file system of the runs is slow"
-    trial = "checkpoint=false for a trial, or " if facts.train.get("checkpoint") is True else ""
-    yield Finding("saving-heavy", "note", about, cause, f"{trial}RAMPUP_RUNS on a faster file system")
+    rarer = "checkpoint.every=30min, or " if "log_every" in facts.train else ""  # a loop of one's own says when
+    yield Finding("saving-heavy", "note", about, cause, f"{rarer}RAMPUP_RUNS on a faster file system")
 
 
 def start_heavy(facts: Facts) -> Iterator[Finding]:

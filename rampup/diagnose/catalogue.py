@@ -1,7 +1,8 @@
-"""The problems rampup knows before a run starts: what is looked at, why it matters, what to do about it.
+"""The problems rampup knows: what is looked at, why it matters, what to do about it. This file: before a run starts.
 
-One catalogue, two readers: `doctor` tells all that it finds, `preflight` refuses a run at the first problem. Each
-check is a small function that yields findings. Nothing is changed, no framework is imported.
+One catalogue in this folder, four readers: `doctor` tells all that it finds, `preflight` refuses a run at the first
+problem, the report gives advice (advice.py), `why` names the cause of an end (why_endings.py, why_errors.py). Each
+check here is a small function that yields findings. Nothing is changed, no framework is imported.
 """
 
 import os

@@ -1,0 +1,66 @@
+"""`rampup why`: why a run ended, the evidence, and what helps."""
+
+from typing import Any
+
+import click
+
+from rampup import runs
+from rampup.cli import output
+from rampup.cli.arguments import json_option, run_argument
+from rampup.diagnose.why import Answer, explain
+from rampup.diagnose.why_records import Clue
+from rampup.rundir import RunDir
+
+
+@click.command()
+@run_argument
+@json_option
+def command(run: str | None, as_json: bool) -> int:
+    """Why a run ended, the evidence, and what helps. RUN is an id or a prefix of one (default: the latest).
+
+    The first line is the cause. It is that of the rank which failed first. Below it stand the files and lines that
+    tell it, then one thing to do. "not known" is an answer too: then the hint says where to look.
+    """
+    found = runs.find(run)
+    answer = explain(found)
+    if as_json:
+        output.emit_json(as_object(found, answer))
+        return 0
+    print(answer.finding.cause)
+    for clue in answer.evidence:
+        print(f"  {place_of(clue)}  {clue.text.strip()}".rstrip())
+    for line in answer.before:
+        print(line)
+    if answer.finding.remedy:
+        print(f"{output.paint('hint:', output.BOLD)} {answer.finding.remedy}")
+    output.next_step(next_of(found, answer))
+    return 0
+
+
+def place_of(clue: Clue) -> str:
+    return clue.file if clue.line is None else f"{clue.file}:{clue.line}"
+
+
+def as_object(run: RunDir, answer: Answer) -> dict[str, Any]:
+    finding = answer.finding
+    return {
+        "id": run.id,
+        "state": finding.about,
+        "problem": finding.id,
+        "known": answer.known,
+        "cause": finding.cause,
+        "remedy": finding.remedy or None,
+        "rank": answer.rank,
+        "attempt": answer.attempt,
+        "evidence": [{"file": clue.file, "line": clue.line, "text": clue.text} for clue in answer.evidence],
+        "before": list(answer.before),
+        "next": next_of(run, answer),
+    }
+
+
+def next_of(run: RunDir, answer: Answer) -> str:
+    if answer.finding.about in ("running", "pending"):
+        return f"rampup logs -f {run.id}"
+    if answer.finding.level == "ok":
+        return f"rampup show {run.id}"
+    return f"rampup logs {run.id}" + (f" --rank {answer.rank}" if answer.rank else "")

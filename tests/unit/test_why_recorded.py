@@ -1,0 +1,343 @@
+"""`rampup why` on recorded words that can't be provoked here, on hostile files, and the tables themselves."""
+
+import json
+import random
+import re
+import string
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rampup import causes, rank, rundir
+from rampup.diagnose.why import PROBLEMS, Answer, explain
+from rampup.diagnose.why_clues import gather
+from rampup.diagnose.why_text import Frame, clean, last_of, lines_of, tail, traces_in, users_frame
+from rampup.diagnose.why_words import Words
+from rampup.records import append_json, write_json
+from rampup.rundir import AttemptDir, RunDir, State
+
+ROOT = Path(__file__).parents[2]
+FAILED: dict[str, Any] = {"launcher": "spawn", "started": 100.0, "ended": 160.0, "outcome": "failed", "exit_code": 1}
+ON_SLURM: dict[str, Any] = {**FAILED, "launcher": "srun", "job": "7", "world_size": 2, "nodes": "node[1-2]"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    path = tmp_path / "20260101-000000-it-abc234"
+    made = rundir.create(path, {"id": "abc234", "name": "it", "created": 90.0}, lambda made: None)
+    train = {"batch_size": 64, "accumulate": 1, "lr": 0.1, "clip": None}
+    resources = {"mem": "4G", "nodes": 1, "tasks_per_node": 2}
+    config = {"command": ["python", "train.py"], "argv": ["python"], "cwd": str(tmp_path), "time_s": 3600}
+    write_json(made.config_file, {**config, "train": train, "resources": resources, "cluster": {"name": "site"}})
+    append_json(
+        made.control_file, {"what": "submitted", "t": 95.0, "scheduler": "slurm", "cluster": "site", "job": "7"}
+    )
+    return made
+
+
+def attempt_of(run: RunDir, facts: dict[str, Any], **files: str) -> AttemptDir:
+    """An attempt with these logs: rank_0="...", slurm="..."."""
+    attempt = run.claim_attempt()
+    for name, text in files.items():
+        path = run.slurm_log("7") if name == "slurm" else attempt.path / f"{name.replace('_', '-')}.log"
+        path.write_text(text)
+    write_json(attempt.facts_file, facts)
+    return attempt
+
+
+def ended(run: RunDir, state: str) -> None:
+    """What Slurm said of the job, as rampup keeps it."""
+    append_json(run.control_file, {"what": "ended", "t": 170.0, "job": "7:it-abc234", "state": state, "reason": ""})
+
+
+def raised(error: str) -> str:
+    return f'epoch=1\nTraceback (most recent call last):\n  File "train.py", line 9, in <module>\n    go()\n{error}\n'
+
+
+# words of machines that are not here ----------------------------------------------------------------------------
+
+OOM_LINE = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes may have been killed"
+RECORDED = {
+    "gpu-memory": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15 GiB",
+        "accumulate=2",
+    ),
+    "gpu-assertion": (
+        "RuntimeError: CUDA error: device-side assert triggered\nCUDA kernel errors might be",
+        "device=cpu",
+    ),
+    "collective-timeout": (
+        "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation",
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    ),
+    "shared-memory-full": (
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
+        "workers are out of shared memory. Please try to raise your shared memory limit.",
+        "num_workers=0",
+    ),
+    "loader-killed": ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", "num_workers=0"),
+    "peer-lost": (
+        "RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:27564",
+        "rampup logs abc234",
+    ),
+    "told": ("", "use fewer letters"),
+}
+
+
+@pytest.mark.parametrize("problem", RECORDED)
+def test_recorded_exceptions(run: RunDir, problem: str) -> None:
+    error, remedy = RECORDED[problem]
+    attempt = attempt_of(run, {**FAILED, "failed_rank": 0, "world_size": 2}, rank_0=raised(error))
+    if not error:
+        words = {"t": 150.0, "rank": 0, "type": "RampupError", "message": "a bad name", "hint": "use fewer letters"}
+        write_json(attempt.error_file(0), words)
+    answer = explain(run)
+    assert (answer.finding.id, answer.rank) == (problem, 0)
+    assert remedy in answer.finding.remedy
+    assert answer.known == (problem != "peer-lost")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        OOM_LINE,
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
+        "srun: error: node1: task 1: Out Of Memory",
+        "slurmstepd: error: Job 7 exceeded memory limit (5000 > 4000), being killed",
+    ],
+)
+def test_more_memory_than_the_job_may_have(run: RunDir, line: str) -> None:
+    attempt_of(run, ON_SLURM, slurm=f"rampup: attempt 1 of job 7 begins\n{line}\nsrun: error: node1: task 1: Killed\n")
+    answer = explain(run)
+    assert (answer.finding.id, answer.finding.remedy) == ("memory-of-job", "rampup resume abc234 --mem 8G")
+    assert (answer.evidence[0].file, answer.evidence[0].line) == ("slurm-7.log", 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ("OUT_OF_MEMORY", "memory-of-job"),
+        ("DEADLINE", "deadline"),
+        ("NODE_FAIL", "node-lost"),
+        ("PREEMPTED", "preempted"),
+        ("TIMEOUT", "time-limit"),
+    ],
+)
+def test_slurms_word_alone(run: RunDir, state: str, problem: str) -> None:
+    attempt_of(run, {**ON_SLURM, "exit_code": 143}, slurm="rampup: attempt 1 of job 7 begins\n")
+    ended(run, state)
+    answer = explain(run)
+    assert answer.finding.id == problem
+    assert answer.evidence[0].file == "control.jsonl" and answer.evidence[0].line == 2
+
+
+def test_a_job_of_which_nobody_knows(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    attempt_of(run, {key: value for key, value in ON_SLURM.items() if key not in ("outcome", "ended")})
+    answer = explain(run)
+    assert (answer.finding.id, answer.known) == ("forgotten", False) and "slurm-7.log" in answer.finding.remedy
+
+
+def test_killed_while_the_memory_was_full(run: RunDir) -> None:
+    attempt = attempt_of(run, {**FAILED, "failed_rank": 1, "exit_code": 137, "world_size": 2}, rank_1="hello\n")
+    append_json(attempt.system_file("here"), {"t": 150.0, "mem_used_mb": 7900, "mem_total_mb": 8000})
+    answer = explain(run)
+    assert (answer.finding.id, answer.rank, answer.finding.remedy[:12]) == ("memory-killed", 1, "accumulate=2")
+    assert "99% of the memory" in answer.evidence[1].text
+
+
+def test_a_run_that_hung_until_its_limit(run: RunDir) -> None:
+    facts = {
+        **FAILED,
+        "outcome": "timeout",
+        "exit_code": 143,
+        "ended": time.time(),
+        "cause": "the time limit was reached",
+    }
+    attempt = attempt_of(run, facts, rank_0="hello\n")
+    for row in range(10):
+        append_json(attempt.metrics_file, {"step": row, "loss": 1.0, "t": 100.0 + row})
+    assert explain(run).finding.id == "time-limit"
+    write_json(attempt.facts_file, {**facts, "ended": time.time() + 1000})
+    answer = explain(run)
+    assert (
+        answer.finding.id == "hung-until-limit"
+        and "although there was a row of metrics every 1.0 s" in answer.finding.cause
+    )
+
+
+def test_what_the_launcher_says_itself(run: RunDir) -> None:
+    cause = "it asked to be started again (code 85) more often than resources.requeues allows"
+    attempt_of(run, {**FAILED, "exit_code": 85, "cause": cause})
+    answer = explain(run)
+    assert (answer.finding.id, answer.finding.cause, answer.known) == ("told", cause, True)
+
+
+# rank.py, for real ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "words"),
+    [
+        ("run-not-shared", ("--rank=1", "--run-hash=0000"), "node node1 sees another"),
+        ("rank-cut-off", ("--rank=1",), "rank 1 on node node1 can't reach rank 0"),
+        ("rank-missing", ("--rank=0",), "rank 1 did not come"),
+        ("wrong-layout", ("--rank=0", "--world-size=5"), "5 tasks were started, the run has 2 ranks"),
+    ],
+)
+def test_a_rank_that_can_not_begin(run: RunDir, problem: str, options: tuple[str, ...], words: str) -> None:
+    attempt_of(run, {**ON_SLURM, "exit_code": 97})
+    given = ["--attempt=1", "--world-size=2", "--node=node1", "--files-within=0.1", "--meet-within=0.3", *options]
+    done = subprocess.run([sys.executable, rank.__file__, str(run.path), *given], capture_output=True, timeout=20)
+    assert done.returncode == rank.NOT_READY
+    answer = explain(run)
+    assert (answer.finding.id, words in answer.finding.cause) == (problem, True), answer
+    assert answer.finding.remedy
+
+
+def test_other_settings_are_named(run: RunDir) -> None:
+    attempt = attempt_of(run, {**ON_SLURM, "exit_code": 97})
+    message = "rank 1 on node node2 has other settings than rank 0"
+    write_json(attempt.error_file(0), {"t": 1.0, "rank": 0, "type": "NotReady", "message": message, "hint": "look"})
+    assert explain(run).finding.id == "other-settings"
+
+
+# who failed first -----------------------------------------------------------------------------------------------
+
+LOST = {"t": 101.0, "rank": 0, "type": "RampupError", "message": "rank 0 lost contact with another rank", "hint": "no"}
+RAISED = {"t": 102.0, "rank": 1, "type": "ValueError", "message": "as planned", "traceback": ""}
+KILLED_FIRST = "srun: error: node2: task 1: Killed\nsrun: error: node1: task 0: Exited with exit code 1\n"
+FELL_FIRST = "srun: error: node1: task 0: Exited with exit code 1\nsrun: error: node2: task 1: Killed\n"
+ENDED_BY_SRUN = "srun: error: node2: tasks 1-3,7: Exited with exit code 3\nsrun: error: node1: task 0: Terminated\n"
+
+
+@pytest.mark.parametrize(
+    ("seen", "slurm", "errors", "first"),
+    [
+        ((0, 1), "", [LOST, RAISED], (1, None)),
+        ((1, 137), "", [LOST], (1, 137)),
+        ((1, 3), "", [LOST], (1, 3)),
+        ((0, 1), "", [LOST], (0, 1)),  # nobody else left a word
+        ((None, 1), KILLED_FIRST, [LOST], (1, 137)),
+        ((None, 1), FELL_FIRST, [LOST], (1, 137)),
+        ((None, 1), FELL_FIRST, [], (0, 1)),
+        ((None, 143), ENDED_BY_SRUN, [], (1, 3)),
+        ((None, 1), "srun: error: node2: task 1: Aborted (core dumped)\n", [], (1, 134)),
+        ((None, 74), "", [], (None, 74)),
+        ((None, 143), "", [], (None, 143)),
+    ],
+)
+def test_the_first_to_fail(
+    run: RunDir, seen: tuple[int | None, int], slurm: str, errors: list[dict[str, Any]], first: tuple[Any, Any]
+) -> None:
+    attempt = attempt_of(run, ON_SLURM, slurm=f"rampup: attempt 1 of job 7 begins\n{slurm}")
+    for error in errors:
+        write_json(attempt.error_file(error["rank"]), error)
+    found = causes.first_to_fail(attempt, *seen)
+    assert (found.rank, found.code) == first
+    who = f"rank {first[0]}" if first[0] is not None else f"the job ended with code {first[1]}"
+    assert causes.explain(attempt, *seen)[1].startswith(who)
+
+
+def test_an_attempt_before_is_not_blamed_for_the_next(run: RunDir) -> None:
+    said = "rampup: attempt 1 of job 7 begins\nslurmstepd: error: *** JOB 7 CANCELLED AT x DUE TO PREEMPTION ***\n"
+    said += "rampup: attempt 2 of job 7 begins\nsrun: error: node1: task 1: Exited with exit code 3\n"
+    for _ in range(2):
+        attempt_of(run, ON_SLURM, slurm=said)
+    answer = explain(run)
+    assert (answer.finding.id, answer.rank, answer.evidence[0].text) == (
+        "not-known",
+        1,
+        "code 3 of rank 1: srun: error: node1: task 1: Exited with exit code 3",
+    )
+    assert answer.before == ("attempt 1: a job with a higher priority took its nodes (preemption)",)
+
+
+# text -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_safe_to_print() -> None:
+    assert clean("\x1b[31mred\x1b[0m\x1b]0;title\x07 \x00bad\u202e\tend\r\n") == "red bad    end"
+    assert clean("10%\r20%\r100% done") == "100% done"
+    assert clean("x" * 1000, 20) == "x" * 19 + "…"
+    assert clean("  kept") == "  kept"
+
+
+def test_the_end_of_a_long_file_keeps_its_numbers(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("".join(f"line {number}\n" for number in range(1, 20_001)))
+    found = tail(tmp_path / "log")
+    assert found[-1] == (20_000, "line 20000")
+    assert all(line.text == f"line {line.number}" for line in found) and 1000 < len(found) < 10_000
+    assert tail(tmp_path / "absent") == []
+
+
+def test_tracebacks_are_found_and_lead_to_the_users_code(tmp_path: Path) -> None:
+    text = f"""[rank1]: Traceback (most recent call last):
+[rank1]:   File "{tmp_path}/train.py", line 7, in <module>
+[rank1]:     go()
+[rank1]:     ^^^^
+[rank1]:   File "{tmp_path}/.venv/lib/python3.11/site-packages/torch/nn.py", line 9, in go
+[rank1]: RuntimeError: shapes do not fit
+[rank1]: CUDA kernel errors might be reported later
+Traceback (most recent call last):
+  File "/usr/bin/torchrun", line 8, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+    traces = traces_in(lines_of(text))
+    found = last_of(traces)
+    assert found is not None and found.error.text == "RuntimeError: shapes do not fit"
+    assert users_frame(traces, [tmp_path]) == Frame(f"{tmp_path}/train.py", 7)
+    assert traces_in(lines_of("Traceback (most recent call last):\nnothing else")) == []
+    assert last_of([]) is None
+
+
+# the tables -----------------------------------------------------------------------------------------------------
+
+
+def test_every_row_is_a_sentence_with_a_remedy(run: RunDir) -> None:
+    attempt = attempt_of(run, {**FAILED, "failed_rank": 0}, rank_0=raised("ValueError: x"))
+    case = gather(run, attempt, State("failed", 1))
+    for problem in PROBLEMS:
+        patterns = [*problem.signs.values(), *problem.also.values()]
+        groups = {name: "x" for pattern in patterns for name in re.compile(pattern).groupindex}
+        for template in (problem.cause, problem.remedy):
+            for names in (groups, {}) if template == problem.cause else ({},):
+                used = {name for _, name, _, _ in string.Formatter().parse(template) if name}
+                text = template.format_map(Words(case, {**dict.fromkeys(used & set(groups), "x"), **names}, True))
+                assert text.isprintable() and "None" not in text, problem.id
+        assert problem.remedy or problem.harmless, problem.id
+
+
+def test_every_problem_is_tested_and_documented() -> None:
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*/test_why*.py"))
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    for problem in PROBLEMS:
+        assert f'"{problem.id}"' in tests, problem.id
+        assert f"`{problem.id}`" in page, problem.id
+
+
+FOREIGN = b'{"rank": "x", "exit_code": [], "t": "y", "world_size": -1, "step": {}, "cpu_s": "", "train": 3, "mem": 1}'
+
+
+def test_hostile_files_never_stop_an_answer(run: RunDir) -> None:
+    """Empty, cut, overwritten: there is an answer all the same, and it can be printed."""
+    chance = random.Random(7)
+    attempt = attempt_of(run, {**ON_SLURM, "failed_rank": 0}, rank_0=raised("ValueError: x"), slurm=KILLED_FIRST)
+    write_json(attempt.error_file(0), RAISED)
+    append_json(attempt.metrics_file, {"step": 1, "loss": None, "t": 1.0})
+    append_json(attempt.system_file("here"), {"t": 150.0, "mem_used_mb": 7900, "mem_total_mb": 8000, "cpu_s": 1.0})
+    files = [path for path in run.path.rglob("*") if path.is_file()]
+    whole = {path: path.read_bytes() for path in files}
+    odd = [b"", b"\0\xff\x1b[31m", b"[]", b"{}", b"null", FOREIGN]
+    for _ in range(150):
+        path = chance.choice(files)
+        data = whole[path]
+        path.write_bytes(chance.choice([*odd, data[: chance.randrange(len(data) + 1)], data * 3]))
+        answer: Answer = explain(run, chance.choice([None, State("failed", 1), State("timeout"), State("running")]))
+        assert answer.finding.cause and answer.finding.cause.isprintable()
+        json.dumps(answer)
+        path.write_bytes(data)
