@@ -15,13 +15,17 @@ from rampup.errors import Refused, UsageError, nearest
 from rampup.recipes.load import TYPES, read_toml
 from rampup.recipes.load import load as load_recipe
 from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
-from rampup.times import seconds_of
+from rampup.times import every_of, seconds_of
 from rampup.values import checked, guessed, parsed
 
 SMOKE_TIME = "0:02:00"
 LAUNCHERS = {"local": ("spawn",), "slurm": ("srun",)}
 """Which can work inside what a scheduler grants."""
-FILE_KEYS = ("recipe", "command", "name", "on", "train", "resources", "cluster")
+FILE_KEYS = ("recipe", "command", "name", "on", "train", "checkpoint", "resources", "cluster")
+CHECKPOINT = {
+    "every": Setting("str", "auto", "auto, 100steps, 30s, 15min, 2h, 1epoch or never; auto: at most 1 % of the time"),
+    "keep": Setting("int", 2, "how many of the newest to keep, besides the best", low=2),
+}
 RESOURCES = {
     "nodes": Setting("int", 1, "machines"),
     "tasks_per_node": Setting("int", 1, "ranks on each machine"),
@@ -35,6 +39,8 @@ RESOURCES = {
     "reservation": Setting("str", None, "Slurm reservation", optional=True),
     "constraint": Setting("str", None, "features that nodes must have", optional=True),
     "exclude": Setting("str", None, "nodes to avoid", optional=True),
+    "lead_s": Setting("int", 180, "seconds before the time limit to save and stop; at most a quarter of it", low=1),
+    "requeues": Setting("int", 50, "how often to start again after a time limit", low=0),
     "mail": Setting("str", None, "where Slurm writes to", optional=True),
     "slurm": Setting("list", [], "further sbatch options, each KEY=VALUE"),
     "devices": Setting("list", None, "which GPUs, by index; an empty list hides them all", optional=True),
@@ -179,7 +185,12 @@ def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -
 def make_tables(recipe: RecipeInfo | None, cluster: Cluster) -> dict[str, Table]:
     train = Table("train", recipe.settings if recipe else {})
     site = Table("cluster", cluster_schema(cluster))
-    return {"train": train, "resources": Table("resources", RESOURCES), "cluster": site}
+    return {
+        "train": train,
+        "checkpoint": Table("checkpoint", CHECKPOINT),
+        "resources": Table("resources", RESOURCES),
+        "cluster": site,
+    }
 
 
 def cluster_schema(cluster: Cluster) -> dict[str, Setting]:
@@ -213,6 +224,10 @@ def put_setting(tables: Mapping[str, Table], text: str) -> None:
     name, dot, inner = key.partition(".")
     if dot and name not in tables:
         raise Refused(f"unknown table {name!r} in {text!r}", nearest(name, tables))
+    if key in tables and key not in tables["train"].schema and not tables["train"].free:
+        raise Refused(
+            f"{key} is a table of settings, not one of them: {text!r}", f"{key}.{next(iter(tables[key].schema))}=..."
+        )
     table, key = (tables[name], inner) if dot else (tables["train"], key)
     table.put_text(key, value, "command line")
 
@@ -234,12 +249,14 @@ def make_spec(
     resources = msgspec.convert(tables["resources"].values, Resources)
     if resources.time is not None:
         seconds_of(resources.time)  # refuse now what the launcher could not read
+    check_every(kind, tables["checkpoint"])
     return RunSpec(
         name=clean_name(request.name or table.get("name") or (recipe.name if recipe else command_name(command))),
         kind=kind,
         recipe=recipe,
         command=command,
         train=tables["train"].values,
+        checkpoint=tables["checkpoint"].values,
         resources=resources,
         cluster=msgspec.structs.replace(cluster, **tables["cluster"].values),
         origins={key: origin for settings in tables.values() for key, origin in settings.origins.items()},
@@ -254,6 +271,16 @@ def check_launcher(cluster: Cluster) -> None:
     if cluster.launcher not in fitting:
         known = f"with scheduler {cluster.scheduler}: {', '.join(fitting)}"
         raise Refused(f"cluster {cluster.name} can't start ranks with launcher {cluster.launcher!r}", known)
+
+
+def check_every(kind: str, table: Table) -> None:
+    every_of(str(table.values["every"]))  # refuse now what the engine could not read
+    origin = table.origins["checkpoint.every"]
+    if kind != "engine" and origin != "default":
+        raise Refused(
+            f"checkpoint.every ({origin}) is for recipes with an engine: a loop of your own says when to save",
+            "call run.save(state, step) where you want it; docs/your-own-loop.md shows it",
+        )
 
 
 def command_name(command: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ RampupError                 exit 1   something failed
 ├── UsageError              exit 2   the command line does not make sense
 ├── Refused                 exit 3   configuration or preflight: nothing was started
 ├── SchedulerError          exit 4   the scheduler refused or can't be reached
+├── Superseded              exit 1   on the job side: a newer attempt of the run has begun, this one must not write
 ├── NotFinished             exit 101 the run goes on
 └── RunNotFound             exit 102 no such run
 """
@@ -32,6 +33,10 @@ class Refused(RampupError):
 
 class SchedulerError(RampupError):
     exit_code = 4
+
+
+class Superseded(RampupError):
+    """A newer attempt of the run has begun: whoever still works for an older one leaves quietly."""
 
 
 class NotFinished(RampupError):

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import socket
 import struct
 import sys
@@ -21,6 +22,8 @@ PORT_TAKEN = 98
 """Exit code: rank 0 could not bind its ports; the launcher tries the next block."""
 NOT_READY = 97
 """Exit code: this rank, or the world around it, is not as it must be. Its words tell."""
+AGAIN = 85
+"""Exit code of a user's program: start me again."""
 PORT_BLOCKS, PORTS_IN_BLOCK, FIRST_PORT = 1124, 16, 12000
 """Below 32768, where the kernel starts to hand out ports by itself."""
 SIOCGIFADDR = 0x8915
@@ -55,6 +58,8 @@ def parse(argv: List[str]) -> argparse.Namespace:
     parser.add_argument("--port-retry", type=int, default=0)
     parser.add_argument("--cpus", type=int, default=0, help="CPUs of this rank, where the launcher knows them")
     parser.add_argument("--started", default=str(time.time()))
+    parser.add_argument("--stop-at", default="", help="when to stop in good order, in seconds since 1970")
+    parser.add_argument("--stay", action="store_true", help="wait for the program, and leave word when it ends with 85")
     parser.add_argument("--run-hash", default="", help="sha256 of run.json where the job began")
     parser.add_argument("--files-within", type=float, default=30.0, help="seconds for a shared file system to catch up")
     parser.add_argument("--meet-within", type=float, default=45.0, help="seconds for all ranks to come together")
@@ -161,6 +166,7 @@ def context_of(options: argparse.Namespace, config: Dict[str, Any]) -> Dict[str,
         "RAMPUP_ATTEMPT": options.attempt,
         "RAMPUP_STARTED": options.started,
         "RAMPUP_NODE": options.node,
+        "RAMPUP_STOP_AT": options.stop_at,
     }
     interface = interface_to(options.master_addr) if sys.platform.startswith("linux") else ""
     if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
@@ -348,13 +354,34 @@ def become(argv: List[str], env: Dict[str, str]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
+def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) -> None:
+    """Run a user's program as a child. Where its 85 would make srun kill the others in their save, leave word in a
+    file instead and end well. Signals go to all processes of a step: they are for the child, this one lives on."""
+    passing = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
+    child = os.fork()
+    if child == 0:
+        become(argv, env)
+    for number in passing:
+        signal.signal(number, signal.SIG_IGN)
+    status = os.waitpid(child, 0)[1]
+    code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    if code == AGAIN:
+        with open(attempt_file(options, "again"), "w") as file:
+            file.write("asked\n")
+        code = 0
+    os._exit(code)
+
+
 def main() -> None:
     options = parse(sys.argv[1:])
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Slurm's warning: only for a program that asks for it
     try:
         argv, env = prepare(options)
         log_to_file(attempt_file(options, "rank-%d.log" % options.rank))
     except (NotReadyError, OSError, ValueError) as error:
         leave(error, options)
+    if options.stay:
+        stay_for(argv, env, options)
     become(argv, env)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from rampup import processes
+from rampup import processes, shapes
 from rampup.errors import Refused, RunNotFound
 from rampup.records import Record, append_json, read_json, read_jsonl, write_json
+from rampup.shapes import fitting
 
 TAIL_BYTES = 2_048
 ENDED = ("completed", "failed", "cancelled", "timeout")
@@ -93,8 +94,21 @@ class RunDir:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    @property
+    def report_file(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def tensorboard(self) -> Path:
+        """What `tensorboard --logdir` wants."""
+        return self.path / "tb"
+
+    def tensorboard_file(self, attempt: int) -> Path:
+        """TensorBoard reads the files of a folder in the order of their names."""
+        return self.tensorboard / f"events.out.tfevents.{attempt:010d}"
+
     def attempt(self, number: int) -> "AttemptDir":
-        return AttemptDir(self.path / "attempts" / str(number))
+        return AttemptDir(self.path.joinpath("attempts", str(number)))
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"step-{step}"
@@ -107,17 +121,17 @@ class RunDir:
 
     @property
     def run(self) -> Record:
-        return read_json(self.run_file)
+        return fitting(read_json(self.run_file), shapes.RUN)
 
     @property
     def config(self) -> Record:
-        return read_json(self.config_file)
+        return fitting(read_json(self.config_file), shapes.CONFIG)
 
     # attempts ----------------------------------------------------------------------------------------------
 
     def attempt_numbers(self) -> list[int]:
         try:
-            names = os.listdir(self.path / "attempts")
+            names = os.listdir(f"{self.path}/attempts")
         except OSError:
             return []
         return sorted(int(name) for name in names if name.isdigit())
@@ -149,7 +163,7 @@ class RunDir:
     def recorded(self, what: str) -> Record | None:
         """The last record of that kind."""
         found = [row for row in read_jsonl(self.control_file) if row.get("what") == what]
-        return found[-1] if found else None
+        return fitting(found[-1], shapes.CONTROL) if found else None
 
     # the computed state -------------------------------------------------------------------------------------
 
@@ -159,18 +173,31 @@ class RunDir:
 
     def state_of(self, attempt: "AttemptDir | None", facts: Record) -> State:
         """The state by what the last attempt says of itself, for a reader that has read it already."""
-        if attempt is None or not facts:
+        if attempt is None or not facts or self.handed_over_after(facts):
             return self._state_before_start()
-        if "outcome" in facts:
+        if facts.get("outcome", "again") != "again":
             return State(facts["outcome"], facts.get("exit_code"), facts.get("cause", ""), facts.get("failed_rank"))
         if processes.lives(facts) or (facts.get("host") != processes.host() and attempt.silent_s() < SILENT_AFTER_S):
             return State("running")
         return self._state_of_the_gone(
-            "its launcher is gone without a word: killed, out of memory, or the machine went down"
+            facts.get("started", 0.0),
+            "its launcher is gone without a word: killed, out of memory, or the machine went down",
         )
 
-    def _state_of_the_gone(self, cause: str) -> State:
-        if self.recorded("cancelled"):
+    def handed_over_after(self, facts: Record) -> bool:
+        """Whether the run was given to another launcher or job after its newest attempt had begun (`resume`)."""
+        if facts.get("outcome") == "completed":
+            return False
+        submitted = self.recorded("submitted") or {}
+        if "job" in submitted or "allocation" in submitted:
+            same = facts.get("job") == submitted.get("job", submitted.get("allocation"))
+        else:
+            same = all(facts.get(key) == submitted.get(key) for key in ("pid", "pid_start"))
+        return not same and submitted.get("t", 0.0) > facts.get("ended", facts.get("started", 0.0))
+
+    def _state_of_the_gone(self, since: float, cause: str) -> State:
+        cancelled = self.recorded("cancelled")
+        if cancelled is not None and cancelled.get("t", 0.0) > since:
             return State("cancelled", None, "it was cancelled")
         return State("failed", None, cause)
 
@@ -180,10 +207,11 @@ class RunDir:
             if time.time() - self.run.get("created", 0) < SUBMITTED_WITHIN_S:
                 return State("pending")
             return State("failed", None, "it was never started: no submission is recorded in control.jsonl")
-        elsewhere = submitted.get("host") != processes.host() and time.time() - submitted["t"] < SILENT_AFTER_S
+        since = submitted.get("t", 0.0)
+        elsewhere = submitted.get("host") != processes.host() and time.time() - since < SILENT_AFTER_S
         if processes.lives(submitted) or elsewhere:
             return State("pending")
-        return self._state_of_the_gone("its launcher ended before it could say what it does")
+        return self._state_of_the_gone(since, "its launcher ended before it could say what it does")
 
     # what happened -------------------------------------------------------------------------------------------
 
@@ -191,9 +219,10 @@ class RunDir:
         """The metric rows of all attempts as one story: each is cut where the next one resumed."""
         rows: list[Record] = []
         for attempt in self.attempts():
-            resumed = attempt.resumed_at()
-            rows = [row for row in rows if row.get("step", 0) <= resumed]
-            rows.extend(attempt.metrics())
+            resumed, own = attempt.resumed_at(), attempt.metrics()
+            if own or resumed:  # one that ended before it took up has changed nothing
+                rows = [row for row in rows if not shapes.number(step := row.get("step", 0)) or step <= resumed]
+            rows.extend(own)
         return rows
 
 
@@ -234,6 +263,28 @@ class AttemptDir:
         """Left by rank 0 when the ports of this try are in use."""
         return self.path / "port-taken"
 
+    @property
+    def again_file(self) -> Path:
+        """Left by rank 0 when the ranks stopped in good order: one word, why."""
+        return self.path / "again"
+
+    @property
+    def stop_file(self) -> Path:
+        """Left by `rampup cancel --save`: stop after this step."""
+        return self.path / "stop"
+
+    @property
+    def next(self) -> "AttemptDir":
+        """The attempt after this one, if there will be one."""
+        return AttemptDir(self.path.with_name(str(self.number + 1)))
+
+    def again(self) -> str:
+        """Why the ranks stopped in good order before they were done: timeout, preempt, stop or asked; or empty."""
+        try:
+            return self.again_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
     def rank_log(self, rank: int) -> Path:
         return self.path / f"rank-{rank}.log"
 
@@ -245,7 +296,7 @@ class AttemptDir:
 
     @property
     def facts(self) -> Record:
-        return read_json(self.facts_file)
+        return fitting(read_json(self.facts_file), shapes.ATTEMPT)
 
     def metrics(self) -> list[Record]:
         return list(read_jsonl(self.metrics_file))
@@ -258,7 +309,7 @@ class AttemptDir:
         return last
 
     def events(self) -> list[Record]:
-        return list(read_jsonl(self.events_file))
+        return [fitting(row, shapes.EVENT) for row in read_jsonl(self.events_file)]
 
     def event(self, what: str) -> Record | None:
         found = [row for row in self.events() if row.get("what") == what]
@@ -267,11 +318,19 @@ class AttemptDir:
     def resumed_at(self) -> int:
         """The step where this attempt took up; 0 when it began anew."""
         resumed = self.event("resumed") if self.number > 1 else None
-        return int(resumed["step"]) if resumed else 0
+        return int(resumed.get("step", 0)) if resumed else 0
+
+    def samples(self) -> dict[str, list[Record]]:
+        """What was seen of CPU and memory, for each node."""
+        before, after = self.system_file("*").name.split("*")
+        return {
+            path.name[len(before) : -len(after)]: [fitting(row, shapes.SAMPLE) for row in read_jsonl(path)]
+            for path in sorted(self.path.glob(f"{before}*{after}"))
+        }
 
     def errors(self) -> list[Record]:
         """What the ranks left when they failed, the earliest first."""
-        found = [read_json(path) for path in self.path.glob("error-*.json")]
+        found = [fitting(read_json(path), shapes.ERROR) for path in self.path.glob("error-*.json")]
         return sorted((error for error in found if error), key=lambda error: error.get("t", 0.0))
 
     def silent_s(self) -> float:

@@ -3,6 +3,7 @@ thousands of runs. The roots a user has used are remembered, so that `list` work
 
 import os
 import random
+from calendar import timegm
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,17 @@ def _age_key(found: list[tuple[str, Path]]) -> Callable[[tuple[str, Path]], tupl
 def is_run_name(name: str) -> bool:
     """<date>-<time>-<name>-<id>"""
     return name.count("-") >= 3 and name[:8].isdigit() and len(name.rpartition("-")[2]) == ID_LENGTH
+
+
+def told_by_name(run: RunDir) -> tuple[str, float | None]:
+    """The name of a run and when it was made, to the second: no file has to be opened."""
+    name = run.path.name
+    stamp, words = name[:STAMP], name[STAMP + 1 : -ID_LENGTH - 1]
+    try:
+        date = [int(stamp[low:high]) for low, high in ((0, 4), (4, 6), (6, 8), (9, 11), (11, 13), (13, 15))]
+        return words, float(timegm(tuple(date)))
+    except ValueError:  # a directory that somebody has named
+        return words, None
 
 
 def find(wanted: str | None) -> RunDir:

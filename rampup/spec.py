@@ -30,6 +30,13 @@ class Setting(Struct, frozen=True):
     """Who set the default: the engine, or a recipe.toml."""
 
 
+class Every(Struct, frozen=True):
+    """How often checkpoints are written. `auto` chooses by what they cost."""
+
+    unit: Literal["auto", "never", "steps", "epochs", "seconds"]
+    number: int = 0
+
+
 class Resources(Struct, frozen=True, kw_only=True):
     """What a run asks for. The names are Slurm's own."""
 
@@ -47,6 +54,10 @@ class Resources(Struct, frozen=True, kw_only=True):
     constraint: str | None = None
     exclude: str | None = None
     mail: str | None = None
+    lead_s: int = 180
+    """How long before the time limit the ranks save and stop; at most a quarter of the limit."""
+    requeues: int = 50
+    """How often a run is started again after a time limit. Preemptions and lost nodes do not count."""
     slurm: list[str] = []
     """Further sbatch options, each KEY=VALUE."""
 
@@ -124,8 +135,12 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """`train.lr` -> `command line`."""
     config_file: str | None
     cwd: str
+    checkpoint: dict[str, Value] = {}
+    """The table [checkpoint]: how often to write one, how many to keep."""
     smoke: bool = False
     """A trial: one step, one checkpoint, one resume, in the debug queue."""
+    timeouts_before: int = 0
+    """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -47,17 +47,22 @@ def state_of(run: RunDir, fresh_s: float = FRESH_S) -> State:
     return states_of([look(run)], fresh_s)[run.path]
 
 
-def states_of(runs: Iterable[Seen], fresh_s: float = FRESH_S) -> dict[Path, State]:
-    """One question per cluster, however many runs there are; none for jobs that are known to have ended."""
+def states_of(runs: Iterable[Seen], fresh_s: float = FRESH_S, causes: bool = True) -> dict[Path, State]:
+    """One question per cluster, however many runs there are; none for jobs that are known to have ended.
+
+    Without causes, no logs are read for them: for who looks at thousands.
+    """
     found: dict[Path, State] = {}
     waiting: dict[str, list[tuple[str, Seen]]] = {}
     for seen in runs:
         run, attempt, facts = seen
         if facts.get("launcher") == "spawn" or facts.get("outcome") == "completed":
-            found[run.path] = settled(run, attempt, facts)
+            found[run.path] = settled(run, attempt, facts) if causes else run.state_of(attempt, facts)
             continue
         submitted = run.recorded("submitted") or {}
         asked = job_of(run, facts, submitted)
+        if facts and run.handed_over_after(facts):  # what the attempt before says no longer counts
+            seen = Seen(run, attempt, facts := {})
         if asked is not None:
             waiting.setdefault(asked[0], []).append((key_of(*asked[1:]), seen))
         else:
@@ -74,7 +79,7 @@ def known_job(run: RunDir, key: str, answer: Answer) -> Job | None:
     job, last = answer.jobs.get(key), run.recorded("ended")
     told_before = last is not None and last.get("job") == key
     if job is None and last is not None and told_before:
-        return Job(last["state"], last.get("reason", ""))
+        return Job(last.get("state", ""), last.get("reason", ""))
     if job is not None and job.ended and not told_before:
         with contextlib.suppress(OSError):  # somebody else's run, or a full disk: Slurm will be asked again
             run.record("ended", job=key, state=job.state, reason=job.reason)
@@ -84,14 +89,17 @@ def known_job(run: RunDir, key: str, answer: Answer) -> Job | None:
 def job_of(run: RunDir, facts: Record, submitted: Record) -> tuple[str, str, str] | None:
     """Cluster, job and its name to ask for: of the last submission, unless the script was started by hand after it."""
     name = f"{run.run.get('name')}-{run.id}"
-    by_hand = facts.get("launcher") == "srun" and facts["job"] not in (
+    behind = facts.get("next_job")  # where a site does not requeue, the job script puts another job behind its own
+    if behind and facts.get("started", 0.0) > submitted.get("t", 0.0):
+        return submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""), behind, name
+    by_hand = facts.get("launcher") == "srun" and facts.get("job") not in (
         submitted.get("job"),
         submitted.get("allocation"),
     )
-    if by_hand and facts["started"] > submitted.get("t", 0.0):
-        return submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""), facts["job"], name
+    if by_hand and facts.get("started", 0.0) > submitted.get("t", 0.0):
+        return submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""), facts.get("job", ""), name
     if submitted.get("scheduler") == "slurm":
-        return submitted["cluster"], submitted["job"], name
+        return submitted.get("cluster", ""), submitted.get("job", ""), name
     return None
 
 
@@ -130,6 +138,8 @@ def ask(cluster: str, jobs: Iterable[str], fresh_s: float) -> Answer:
 def judge(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | None, answer: Answer) -> State:
     """The state of a job that has not said itself that it ended well."""
     as_of = answer.age_s if answer.problem and answer.t else None
+    if facts.get("outcome") in ("cancelled", "timeout") and (job is None or job.ended):
+        return settled(run, attempt, facts)
     if facts.get("outcome") == "failed" and (job is None or job.state in SAYS_NO_MORE or answer.problem):
         return settled(run, attempt, facts)
     if job is None:
@@ -155,13 +165,13 @@ def judge(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | Non
 def without_slurm(run: RunDir, attempt: AttemptDir | None, facts: Record, answer: Answer) -> State:
     """Slurm does not answer, or has forgotten the job and keeps no accounts."""
     cancelled = run.recorded("cancelled")
-    if answer.problem and not facts.get("outcome"):
+    if answer.problem and facts.get("outcome", "again") == "again":
         name = "running" if facts else "pending"
         return State(name, cause=f"Slurm does not answer: {answer.problem}")
-    if cancelled is not None and cancelled["t"] > facts.get("started", 0.0):
+    if cancelled is not None and cancelled.get("t", 0.0) > facts.get("started", 0.0):
         return State("cancelled", facts.get("exit_code"), "the job was cancelled")
     if facts.get("outcome") == "stopped":
-        limit, spent = run.config.get("time_s"), facts["ended"] - facts["started"]
+        limit, spent = run.config.get("time_s"), facts.get("ended", 0.0) - facts.get("started", 0.0)
         if limit and spent > limit - 5:
             return State("timeout", facts.get("exit_code"), CAUSES["TIMEOUT"])
         return State("failed", facts.get("exit_code"), "Slurm stopped the job; there are no accounts to tell why")

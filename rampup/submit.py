@@ -7,12 +7,14 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from rampup import __version__, environment, processes, rank, records, rundir, runs, snapshot
 from rampup.clusters.load import load as load_cluster
 from rampup.diagnose.catalogue import preflight
+from rampup.errors import Refused
 from rampup.plan import job_config, job_script, plan, program_of
 from rampup.recipes.load import HERE as BUILTIN_RECIPES
 from rampup.recipes.load import program_of as recipe_program
@@ -22,9 +24,9 @@ from rampup.spec import RunSpec
 from rampup.states import job_of, look
 
 
-def make_run(spec: RunSpec, tell: Callable[[str], None]) -> RunDir:
+def make_run(spec: RunSpec, tell: Callable[[str], None], root: Path | None = None) -> RunDir:
     """Refuse what can't work, tell what is only doubtful; then make the run directory, complete or not at all."""
-    root = runs.default_root(spec.cluster)
+    root = root or runs.default_root(spec.cluster)
     for note in preflight(spec, root):
         tell(f"note: {note.cause}; try: {note.remedy}")
     run_id, created = runs.new_id(), time.time()
@@ -44,24 +46,28 @@ def make_run(spec: RunSpec, tell: Callable[[str], None]) -> RunDir:
 def fill(made: RunDir, spec: RunSpec, final: Path) -> None:
     """Write what to do into a directory that will be `final`."""
     builtin = spec.recipe is not None and Path(spec.recipe.folder).parent == BUILTIN_RECIPES
-    code = None
+    code, source = None, spec.recipe.folder if spec.recipe else None
     if builtin:
         argv = program_of(spec, final)
     else:
         taken = snapshot.take(script_of(spec), Path(spec.cwd), made.code)
         # the copy is written where the run directory is made, and run from where it will be
         argv = tuple(word.replace(str(made.path), str(final), 1) for word in taken.argv)
-        code = {"commit": taken.commit, "dirty": taken.dirty, "files": taken.files, "skipped": taken.skipped}
+        code = code_record(taken)
         if spec.recipe is not None:
             spec = replace(spec, recipe=replace(spec.recipe, folder=str(Path(argv[-1]).parent)))
             argv = program_of(spec, final)
-    records.write_json(made.config_file, job_config(spec, argv, builtin))
+    records.write_json(made.config_file, {**job_config(spec, argv, builtin), "source": source})
     records.write_json(made.env_file, {**environment.describe(), "code": code})
     shutil.copyfile(rank.__file__, made.rank_program)
     if spec.cluster.scheduler == "slurm":
         made.job_script.write_text(job_script(spec, final), encoding="utf-8")
     if spec.config_file is not None:
         shutil.copyfile(spec.config_file, made.user_file)
+
+
+def code_record(taken: snapshot.Snapshot) -> dict[str, Any]:
+    return {"commit": taken.commit, "dirty": taken.dirty, "files": taken.files, "skipped": taken.skipped}
 
 
 def user() -> str:
@@ -86,6 +92,17 @@ def start(run: RunDir, spec: RunSpec, detach: bool) -> subprocess.Popen[bytes] |
         slurm.submit(run, spec.cluster, slurm_options.job_name(spec, run.id))
         return None
     return local.submit(run, plan(spec, run.path), detach)
+
+
+def ask_to_stop(run: RunDir) -> None:
+    """Let the run save after the step that it is at, and end. Only a loop that listens can do it."""
+    attempt = run.last_attempt()
+    if attempt is None or not attempt.events_file.exists():
+        raise Refused(
+            f"run {run.id} is a command that does not listen to rampup", f"rampup cancel {run.id}, without --save"
+        )
+    run.record("stop asked", by="rampup cancel --save", attempt=attempt.number)
+    attempt.stop_file.touch()
 
 
 def cancel(run: RunDir) -> None:

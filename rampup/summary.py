@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from rampup.attempts import spent_s
 from rampup.engines.settings import lower_is_better
 from rampup.launchers.outcome import CODES
 from rampup.records import Record
 from rampup.rundir import RunDir, State
+from rampup.shapes import number
 from rampup.states import state_of
 
 NOT_METRICS = ("t", "step", "epoch")
@@ -46,6 +48,8 @@ def best_of(run: RunDir, history: list[Record]) -> Record | None:
     """The best row by the metric that the run monitors, if it monitors one."""
     train = run.config.get("train", {})
     metric = train.get("monitor")
+    if not isinstance(metric, str):
+        return None
     rows = [row for row in history if "samples_s" in row and isinstance(row.get(metric), int | float)]  # ends of epochs
     if not rows:
         return None
@@ -58,17 +62,18 @@ def phases_of(run: RunDir) -> dict[str, float]:
     """Seconds of the last attempt by phase, as rank 0 measured them."""
     attempt = run.last_attempt()
     end = attempt.event("end") if attempt else None
-    return dict(end.get("phases", {})) if end else {}
+    return {name: seconds for name, seconds in end.get("phases", {}).items() if number(seconds)} if end else {}
 
 
-def wall_s(facts: Record) -> float | None:
-    """Seconds of an attempt that ended."""
-    if "ended" not in facts or "started" not in facts:
-        return None
-    return float(facts["ended"]) - float(facts["started"])
+def checkpoints_of(run: RunDir) -> dict[str, float]:
+    """How many the last attempt wrote, and what they cost."""
+    attempt = run.last_attempt()
+    end = attempt.event("end") if attempt else None
+    cost = end.get("checkpoints") if end else None
+    return {name: value for name, value in cost.items() if number(value)} if isinstance(cost, dict) else {}
 
 
 def total_wall_s(run: RunDir) -> float | None:
-    """Seconds over all attempts that ended."""
-    known = [seconds for attempt in run.attempts() if (seconds := wall_s(attempt.facts)) is not None]
+    """Seconds over all attempts, without the time between them."""
+    known = [seconds for attempt in run.attempts() if (seconds := spent_s(attempt, attempt.facts)) is not None]
     return sum(known) if known else None

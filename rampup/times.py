@@ -1,6 +1,13 @@
-"""Time limits as Slurm writes them: `90` is minutes, `1:30:00`, `2-00:00:00`. Pure."""
+"""Times in settings: limits as Slurm writes them (`90` is minutes, `1:30:00`), and intervals (`15min`, `100steps`).
+Pure."""
+
+import re
 
 from rampup.errors import Refused
+from rampup.spec import Every
+
+EVERY = re.compile(r"(\d+) ?(steps?|epochs?|s|min|h)")
+SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 
 def seconds_of(text: str) -> int:
@@ -25,3 +32,20 @@ def seconds_of(text: str) -> int:
     if total <= 0:
         raise Refused(f"time limit {text!r} is no time at all", "give at least a second, e.g. --time 0:30")
     return total
+
+
+def every_of(text: str) -> Every:
+    """The value of `checkpoint.every`."""
+    if text in ("auto", "never"):
+        return Every("auto" if text == "auto" else "never")
+    found = EVERY.fullmatch(text)
+    if found is None:
+        raise Refused(
+            f"checkpoint.every = {text!r} is not understood", "write auto, 100steps, 30s, 15min, 2h, 1epoch or never"
+        )
+    number, unit = int(found[1]), found[2]
+    if number == 0:
+        raise Refused(f"checkpoint.every = {text!r} is no interval", "checkpoint.every=never writes none at all")
+    if unit in SECONDS:
+        return Every("seconds", number * SECONDS[unit])
+    return Every("epochs" if unit.startswith("epoch") else "steps", number)

@@ -7,33 +7,32 @@ failure leaves error-<rank>.json, one line and a hint or a traceback in the rank
 import atexit
 import importlib
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 import msgspec
 
-from rampup.errors import RampupError, nearest
+from rampup.errors import RampupError, Superseded, nearest
 from rampup.records import Record
 from rampup.rundir import RunDir
 from rampup.runtime import failure
 from rampup.runtime.context import RankContext, from_environ
 from rampup.runtime.job import Job, Outcome, open_job
 
-TERMINATED = 128 + signal.SIGTERM
-
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m rampup.worker RUN_DIR", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, _end_in_good_order)
     run, context = RunDir(Path(arguments[0]).absolute()), from_environ()
     try:
         work(run, context)
+    except Superseded as error:  # what this attempt leaves no longer matters
+        print(error.message, file=sys.stderr, flush=True)
+        return 1
     except Exception as error:
         return failure.report(error, run.attempt(context.attempt), context.rank)
     return 0
@@ -72,18 +71,16 @@ def _engine(config: Record) -> ModuleType:
 
 def _record_end(job: Job, outcome: Outcome) -> None:
     job.metrics.flush()
+    phases = job.phases.summary()
     job.events.write(
-        "end",
+        "stopped" if outcome.stopped else "end",
+        step=outcome.step,
         metrics=job.metrics.last,
         best=msgspec.to_builtins(outcome.best),
-        phases=job.phases.summary(),
+        phases=phases,
         checkpoint=outcome.checkpoint,
+        checkpoints=job.saving.cost.of(phases["wall"]),
     )
-
-
-def _end_in_good_order(signum: int, frame: FrameType | None) -> None:
-    """Leave through the `finally`s, so that every file is flushed."""
-    raise SystemExit(TERMINATED)
 
 
 def leave(code: int) -> NoReturn:

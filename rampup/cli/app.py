@@ -17,8 +17,13 @@ VERBS = {
     "show": "One run: its state, settings, metrics, time.",
     "logs": "What a rank printed.",
     "report": "One HTML file about one or more runs.",
+    "export": "The metrics of runs, to a table, MLflow, W&B or TensorBoard.",
     "wait": "Wait until a run ends; the exit code tells how.",
+    "why": "Why a run ended, and what helps.",
     "cancel": "Stop runs.",
+    "resume": "Start a run again from its last good checkpoint.",
+    "drill": "Break a run on purpose, in every way there is, and see what is left of it.",
+    "clean": "Free the space of checkpoints that are no longer needed.",
     "recipe": "What can be trained: list, show.",
     "fetch": "Get a data set into the cache.",
     "doctor": "Check this machine, or a cluster.",
@@ -66,7 +71,7 @@ def cli() -> None:
 def split_command(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
     """What follows `--` is the user's own command. click would drop the `--`, and with it where the command begins."""
     words = list(argv)
-    if words[:1] == ["run"] and "--" in words:
+    if words[:1] in (["run"], ["drill"]) and "--" in words:
         at = words.index("--")
         return words[:at], tuple(words[at + 1 :])
     return words, None

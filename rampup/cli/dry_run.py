@@ -14,11 +14,12 @@ from rampup.spec import RunSpec
 from rampup.times import seconds_of
 
 
-def show_plan(spec: RunSpec, as_json: bool) -> int:
-    root = runs.default_root(spec.cluster)
+def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
+    """For a new run, or for one that has a directory already."""
+    root = run_dir.parent if run_dir else runs.default_root(spec.cluster)
     for note in preflight(spec, root):
         output.say(f"note: {note.cause}; try: {note.remedy}")
-    run_dir = root / f"TIME-{spec.name}-ID"
+    run_dir = run_dir or root / f"TIME-{spec.name}-ID"
     script = job_script(spec, run_dir) if spec.cluster.scheduler == "slurm" else None
     if as_json:
         show_json(spec, run_dir, script)
@@ -60,7 +61,12 @@ def is_told(key: str, value: Any) -> bool:
 
 
 def settings_of(spec: RunSpec) -> list[tuple[str, Any, str]]:
-    tables = {"train": spec.train, "resources": to_builtins(spec.resources), "cluster": to_builtins(spec.cluster)}
+    tables = {
+        "train": spec.train,
+        "checkpoint": spec.checkpoint,
+        "resources": to_builtins(spec.resources),
+        "cluster": to_builtins(spec.cluster),
+    }
     return [
         (f"{table}.{key}", value, spec.origins[f"{table}.{key}"])
         for table, values in tables.items()

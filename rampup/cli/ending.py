@@ -1,12 +1,15 @@
 """The last words about a run, for people and as JSON: outcome, metrics, where the time went, what to do next."""
 
+import os
+import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from rampup.cli import output
 from rampup.rundir import RunDir, State
 from rampup.states import state_of
-from rampup.summary import best_of, describe, exit_code, merged, phases_of, total_wall_s
+from rampup.summary import best_of, checkpoints_of, describe, exit_code, merged, phases_of, total_wall_s
 
 TRACE_LINES = 25
 
@@ -27,6 +30,11 @@ def tell_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
         tell_success(run)
     else:
         tell_failure(run, state)
+    if sys.stdout.isatty() and state.name != "cancelled":  # who stops a run wants the prompt
+        from rampup.cli.report import make_by_itself
+
+        make_by_itself(run)
+    output.next_step(next_of(run, state))
     return code
 
 
@@ -37,10 +45,14 @@ def tell_success(run: RunDir) -> None:
     output.say(f"{output.paint('completed', output.GREEN, sys.stderr)}{took}")
     if run.config.get("smoke"):
         output.say("the trial went well" + (": one step, one checkpoint, one resume" if run.config["engine"] else ""))
-    for line in (metrics_line(merged(history)), best_line(best_of(run, history)), phases_line(phases_of(run))):
+    for line in (
+        metrics_line(merged(history)),
+        best_line(best_of(run, history)),
+        phases_line(phases_of(run)),
+        checkpoints_line(checkpoints_of(run)),
+    ):
         if line:
             output.say(line)
-    output.next_step(f"rampup show {run.id}")
 
 
 def metrics_line(last: dict[str, Any]) -> str:
@@ -65,15 +77,37 @@ def phases_line(phases: dict[str, float]) -> str:
     return f"time: {'  '.join(parts)}  of {output.duration(wall)}"
 
 
+def checkpoints_line(cost: dict[str, float]) -> str:
+    if not cost.get("count"):
+        return ""
+    return f"checkpoints: {output.count(int(cost['count']), 'write')}, {cost.get('share', 0.0):.1%} of the time"
+
+
 def tell_failure(run: RunDir, state: State) -> None:
+    from rampup.diagnose.why import explain  # not for runs that went well
+
     name = state.name if state.name != "timeout" else "timed out"
-    output.say(
-        f"{output.paint(name, output.STATE_COLOURS[state.name], sys.stderr)}: {state.cause or 'no cause is known'}"
-    )
+    answer = explain(run, state)
+    cause = answer.finding.cause if answer.known else state.cause or "no cause is known"
+    output.say(f"{output.paint(name, output.STATE_COLOURS[state.name], sys.stderr)}: {cause}")
     trace = trace_of(run, state)
     if trace:
         output.say(trace)
-    output.next_step(logs_of(run, state) if state.name != "cancelled" else f"rampup show {run.id}")
+    if answer.known and answer.finding.remedy and not trace.startswith("hint:"):
+        output.say(f"hint: {answer.finding.remedy}")
+
+
+def next_of(run: RunDir, state: State) -> str:
+    """The log of a run that failed; else what there is to see."""
+    if state.name not in ("completed", "cancelled"):
+        return logs_of(run, state)
+    curves = f", or tensorboard --logdir {shlex.quote(shorter(run.tensorboard))}" if run.tensorboard.is_dir() else ""
+    return f"rampup show {run.id}{curves}"
+
+
+def shorter(path: Path) -> str:
+    """As seen from here, for what lies below."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def logs_of(run: RunDir, state: State) -> str:

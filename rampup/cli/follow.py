@@ -21,7 +21,9 @@ from rampup.records import read_json
 from rampup.rundir import RunDir
 from rampup.states import state_of
 
-POLL_S = 0.05
+POLL_S, LATER_POLL_S = 0.05, 0.25
+AT_FIRST_S = 10.0
+"""So long it is polled often: a short run ends at once. Later, looking on must not take time from the run."""
 NARROW = 80
 """Columns below which the bar leaves out loss and speed."""
 
@@ -119,6 +121,7 @@ class Screen:
 def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_json: bool) -> None:
     """Show a run until it ends, or until somebody has had enough."""
     screen, tail, attempt = Screen(as_json), Tail(Path()), None
+    later = time.monotonic() + AT_FIRST_S
     while not interrupted:
         more = goes_on()  # asked before reading: what is written until the end is not missed
         newest = run.last_attempt()
@@ -129,7 +132,7 @@ def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_
             screen.show(tail.read())
         if not more:
             break
-        time.sleep(POLL_S)
+        time.sleep(POLL_S if time.monotonic() < later else LATER_POLL_S)
     screen.close()
 
 

@@ -1,16 +1,18 @@
 """`rampup list`: the runs of every root that was ever used, the newest first."""
 
+import gc
 import time
 from typing import Any
 
 import click
 
 from rampup import runs
+from rampup.attempts import spent_s
 from rampup.cli import output
 from rampup.cli.arguments import json_option
-from rampup.rundir import State
+from rampup.records import Record
+from rampup.rundir import AttemptDir, State
 from rampup.states import Seen, look, states_of
-from rampup.summary import wall_s
 
 SHOWN = 20
 
@@ -21,9 +23,10 @@ SHOWN = 20
 @json_option
 def command(show_all: bool, wanted: str | None, as_json: bool) -> int:
     """The runs, the newest first."""
+    gc.disable()  # thousands of small objects that all live to the end: looking for garbage would take a tenth
     found = runs.all_runs()
     chosen = [look(run) for run in (found if show_all or wanted else found[:SHOWN])]
-    states = states_of(chosen)
+    states = states_of(chosen, causes=False)
     rows = [describe_briefly(seen, states[seen.run.path]) for seen in chosen]
     rows = [row for row in rows if wanted in (None, row["state"])]
     if as_json:
@@ -43,34 +46,60 @@ def command(show_all: bool, wanted: str | None, as_json: bool) -> int:
 
 def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
     run, attempt, facts = seen
-    identity = run.run
+    name, created = runs.told_by_name(run)
+    number = attempt.number if attempt else 0
+    earlier = [run.attempt(before) for before in range(number - 1, 0, -1)]
     return {
         "id": run.id,
         "dir": str(run.path),
-        "name": identity.get("name", "?"),
+        "name": name,
         "state": state.name,
         "as_of_s": state.as_of_s,
-        "created": identity.get("created"),
-        "wall_s": wall_s(facts),
+        "created": created,
+        "attempts": number,
+        "wall_s": spent(seen, earlier) if state.ended else None,
         "ranks": facts.get("world_size"),
-        "metrics": attempt.last_metrics() if attempt else {},
+        "metrics": last_metrics(attempt, earlier) if attempt else {},
     }
 
 
+def spent(seen: Seen, earlier: list[AttemptDir]) -> float | None:
+    """Over all attempts. Of the newest, `look` has read what is needed; most runs have no other."""
+    last = spent_s(seen.attempt, seen.facts) if seen.attempt else None
+    if not earlier:
+        return last
+    known = [seconds for it in earlier if (seconds := spent_s(it, it.facts)) is not None]
+    return sum(known) + (last or 0.0) if known else last
+
+
+def last_metrics(newest: AttemptDir, earlier: list[AttemptDir]) -> Record:
+    """Of the newest attempt that has written some."""
+    found = newest.last_metrics()
+    while not found and earlier:
+        newest, *earlier = earlier
+        found = newest.last_metrics()
+    return found
+
+
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    created, wall = row["created"], row["wall_s"]
-    shown = [
-        f"{key} {output.number(value)}" for key, value in row["metrics"].items() if key in headline(row["metrics"])
-    ]
+    created, wall, metrics = row["created"], row["wall_s"], row["metrics"]
+    liked = headline(metrics)
+    shown = [f"{key} {output.number(value)}" for key, value in metrics.items() if key in liked]
     return (
         row["id"],
         row["name"],
-        row["state"] if row["as_of_s"] is None else f"{row['state']}, {age(row['as_of_s'])} ago",
+        state_words(row),
         age(time.time() - created) if created else "?",
         output.duration(wall) if wall is not None else "-",
         str(row["ranks"] or "-"),
         "  ".join(shown),
     )
+
+
+def state_words(row: dict[str, Any]) -> str:
+    several = f", attempt {row['attempts']}" if row["attempts"] > 1 else ""
+    old = f", {age(row['as_of_s'])} ago" if row["as_of_s"] is not None else ""
+    return f"{row['state']}{several}{old}"
 
 
 def headline(metrics: dict[str, Any]) -> tuple[str, ...]:

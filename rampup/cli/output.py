@@ -88,7 +88,9 @@ def number(value: Any) -> str:
         return "nan"  # JSON has no such number; the log tells which it was
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if isinstance(value, int) or abs(value) >= 1000:
+    if isinstance(value, int):
+        return f"{value:,}"  # of any length
+    if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 

@@ -42,6 +42,20 @@ def command(wanted: tuple[str, ...], out: Path | None, png_folder: Path | None, 
     return 0
 
 
+def make_by_itself(run: RunDir) -> None:
+    """After a run that somebody looked at, where it can be drawn. What goes wrong is a note, and no more than that."""
+    from rampup.report.build import missing_packages, write_report
+
+    if missing_packages():
+        return
+    try:
+        written = write_report([run], run.report_file)
+    except BaseException as error:  # Ctrl-C too, and a panic of vl-convert: how the run went is what counts
+        output.say(f"note: no report was made: {str(error) or type(error).__name__}")
+        return
+    output.say(f"report: {written.file}")
+
+
 def find(wanted: str | None) -> RunDir:
     """Also a directory whose run.json is lost: a report tells what is left."""
     try:

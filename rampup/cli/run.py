@@ -94,11 +94,23 @@ def command(
         if not as_json and not detach:
             output.say(f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}")
         launcher = start(run, spec, detach)
-        if detach or (launcher is None and not follow and not smoke):
-            return tell_started(run, as_json)
-        if launcher is None:
-            return following.follow_job(run, interrupted, as_json)
-        return following.follow_foreground(run, launcher, interrupted, as_json)
+        return stay_or_leave(run, launcher, detach, follow or smoke, interrupted, as_json)
+
+
+def stay_or_leave(run: Any, launcher: Any, detach: bool, follow: bool, interrupted: list[int], as_json: bool) -> int:
+    """What was started is followed to its end, or left alone."""
+    from rampup.cli import follow as following
+
+    if detach or (launcher is None and not follow):
+        return tell_started(run, as_json)
+    if launcher is None:
+        return following.follow_job(run, interrupted, as_json)
+    return following.follow_foreground(run, launcher, interrupted, as_json)
+
+
+def given_resources(options: dict[str, str | None]) -> dict[str, str]:
+    """Those options of [resources] that were given."""
+    return {key: text for key in RESOURCE_OPTIONS if (text := options[key]) is not None}
 
 
 def allocation() -> str | None:
@@ -127,7 +139,7 @@ def make_request(
         target=targets[0] if targets else None,
         command=user_command,
         settings=tuple(word for word in words if "=" in word),
-        options={key: text for key in RESOURCE_OPTIONS if (text := resources[key]) is not None},
+        options=given_resources(resources),
         slurm=slurm,
         smoke=smoke,
         on=on,

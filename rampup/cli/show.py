@@ -3,30 +3,41 @@
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from rampup import runs
+from rampup.attempts import attempts_of, effective_ratio
 from rampup.cli import output
 from rampup.cli.arguments import json_option, run_argument
-from rampup.cli.ending import best_line, metrics_line, phases_line
+from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
+from rampup.damage import damage_of
 from rampup.rundir import RunDir
 from rampup.schedulers.slurm_usage import Usage
-from rampup.summary import describe, phases_of, total_wall_s
+from rampup.summary import checkpoints_of, describe, phases_of, total_wall_s
 
 
 @click.command()
 @run_argument
 @click.option("--history", is_flag=True, help="The metric rows of all attempts, as one story.")
+@click.option("--checkpoints", is_flag=True, help="Its checkpoints: step, age, size, which is the best.")
+@click.option("--verify", is_flag=True, help="Read the checkpoints through; exits 1 when one is damaged.")
 @json_option
-def command(run: str | None, history: bool, as_json: bool) -> int:
+def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_json: bool) -> int:
     """One run: its state, settings, metrics, time. RUN is an id or a prefix of one (default: the latest)."""
     found = runs.find(run)
+    if checkpoints or verify:
+        from rampup.cli.checkpoints import show_checkpoints  # not for who asks for the rest
+
+        return show_checkpoints(found, verify, as_json)
     if history:
         return show_history(found, as_json)
     facts = describe(found)
     usage = usage_when_ended(found, facts["state"])
     if as_json:
-        spent = {"phases": phases_of(found), "usage": usage_json(usage, facts["state"])}
+        told = attempts_of(found)
+        tries = {"tries": [to_builtins(attempt) for attempt in told], "effective_ratio": effective_ratio(told)}
+        spent = {"phases": phases_of(found), "usage": usage_json(usage, facts["state"]), **tries}
         output.emit_json({**facts, **spent, "config": found.config, "run": found.run})
         return 0
     show_people(found, facts, usage)
@@ -52,29 +63,65 @@ def show_people(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None
         took = f", as it was {output.duration(facts['as_of_s'])} ago: the scheduler does not answer"
     name = output.paint(facts["name"] or "?", output.BOLD)
     print(f"{name}  {run.id}  {output.paint(state, output.STATE_COLOURS[state])}{took}")
-    if facts["cause"]:
-        print(facts["cause"] if state == "pending" else f"cause: {facts['cause']}")
+    cause = cause_of(run, facts)
+    if cause:
+        print(cause if state == "pending" else f"cause: {cause}")
     print(f"directory: {run.path}")
     for line in (
         metrics_line(facts["metrics"]),
         best_line(facts["best"]),
         phases_line(phases_of(run)),
+        checkpoints_line(checkpoints_of(run)),
         usage_line(run),
         *usage_lines(usage, state),
     ):
         if line:
             print(line)
+    show_attempts(run)
     show_settings(run)
-    missing = [path.name for path in (run.run_file, run.config_file, run.env_file) if not path.exists()]
-    if missing:
-        output.say(f"note: missing or unreadable: {', '.join(missing)}")
+    for words in damage_of(run):
+        output.say(f"note: {words}")
     output.next_step(next_of(run, state))
+
+
+def cause_of(run: RunDir, facts: dict[str, Any]) -> str:
+    """Of a run that ended badly, the first line of `rampup why`."""
+    if facts["state"] not in ("failed", "timeout"):
+        return facts["cause"] or ""
+    from rampup.diagnose.why import explain  # not for runs that went well
+
+    return explain(run).finding.cause
+
+
+def show_attempts(run: RunDir) -> None:
+    """A run that took several: what each did, and what the interruptions cost."""
+    found = attempts_of(run)
+    if len(found) < 2:
+        return
+    ratio = effective_ratio(found)
+    redone, lost_s = sum(attempt.redone for attempt in found), sum(attempt.lost_s for attempt in found)
+    words = f"{len(found)} attempts, {output.count(redone, 'step')} redone ({output.duration(lost_s)})"
+    print(words + (f", effective training time {ratio:.0%}" if ratio is not None else ""))
+    rows = [
+        (
+            str(attempt.number),
+            str(attempt.first_step) if attempt.trained else "-",
+            str(attempt.last_step) if attempt.trained else "-",
+            str(attempt.redone),
+            output.duration(attempt.took_s) if attempt.took_s is not None else "-",
+            attempt.how,
+            {None: "", True: "bit for bit", False: "not bit for bit"}[attempt.exact],
+        )
+        for attempt in found
+    ]
+    head = ("attempt", "from step", "to step", "redone", "took", "ended", "resumed")
+    output.table(head, rows, right=frozenset(range(5)))
 
 
 def usage_line(run: RunDir) -> str:
     attempt = run.last_attempt()
     facts = attempt.facts if attempt else {}
-    if "cpu_s" not in facts:
+    if not {"cpu_s", "max_rss_mb", "world_size"} <= facts.keys():
         return ""
     largest = f"{facts['max_rss_mb']:,.0f} MB in the largest process"
     return f"used: {output.count(facts['world_size'], 'rank')}, {output.duration(facts['cpu_s'])} of CPU, {largest}"
@@ -84,8 +131,12 @@ def show_settings(run: RunDir) -> None:
     config = run.config
     origins = config.get("origins", {})
     rows = [
-        (key, "none" if value is None else str(value), origins.get(f"{table}.{key}", ""))
-        for table in ("train", "resources")
+        (
+            key if table != "checkpoint" else f"checkpoint.{key}",
+            "none" if value is None else str(value),
+            origins.get(f"{table}.{key}", ""),
+        )
+        for table in ("train", "checkpoint", "resources")
         for key, value in config.get(table, {}).items()
         if table == "train" or value not in (None, [])
     ]
@@ -99,4 +150,6 @@ def show_settings(run: RunDir) -> None:
 def next_of(run: RunDir, state: str) -> str:
     if state in ("running", "pending"):
         return f"rampup logs -f {run.id}"
-    return f"rampup logs {run.id}" if state != "completed" else f"rampup show {run.id} --history"
+    if state == "cancelled":
+        return f"rampup resume {run.id}"
+    return f"rampup why {run.id}" if state in ("failed", "timeout") else f"rampup show {run.id} --history"

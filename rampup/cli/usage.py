@@ -25,7 +25,7 @@ def _cluster_of(run: RunDir) -> Cluster | None:
     try:
         submitted = run.recorded("submitted") or {}
         # a run inside an allocation is only a part of that job
-        return load_cluster(submitted["cluster"]) if submitted.get("scheduler") == "slurm" else None
+        return load_cluster(submitted.get("cluster", "")) if submitted.get("scheduler") == "slurm" else None
     except Refused:  # its profile is gone
         return None
 

@@ -1,15 +1,30 @@
 """What this machine's CPU is good at. Framework-free: the checks before a run ask it too, where torch may be absent."""
 
+import platform
 from pathlib import Path
 
 BF16_FLAGS = ("avx512_bf16", "amx_bf16")
 
 
-def bf16_is_fast(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def bf16_is_fast(cpuinfo: Path = CPUINFO) -> bool:
     """Whether it computes in bfloat16 itself. One that does not emulates it, about ten times slower than fp32."""
+    flags = _first("flags", cpuinfo).split()
+    return any(flag in flags for flag in BF16_FLAGS)
+
+
+def model_name(cpuinfo: Path = CPUINFO) -> str:
+    """What the maker calls it: another one may round sums differently."""
+    return _first("model name", cpuinfo) or platform.machine()
+
+
+def _first(name: str, cpuinfo: Path) -> str:
+    """The first value of that name; empty where there is none."""
     try:
         text = cpuinfo.read_text(encoding="ascii", errors="replace")
     except OSError:
-        return False
-    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
-    return any(flag in flags for flag in BF16_FLAGS)
+        return ""
+    found = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(name))
+    return next(found, "")

@@ -41,7 +41,6 @@ TORCH: dict[str, Setting] = {
     ),
     "target": Setting("float", None, "stop when the monitored metric reaches this", optional=True),
     "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
-    "checkpoint": Setting("bool", True, "save the best and the last epoch"),
 }
 
 ENGINES: dict[str, dict[str, Setting]] = {"torch": TORCH}

@@ -1,31 +1,35 @@
 """The torch engine: a lean loop over a Task in plain PyTorch. The worker calls `train` on every rank.
 
 Every global batch holds the same samples on any number of ranks, gradients are summed, validation counts each sample
-once. The learning rate and the order of the data follow from the step alone. It never parses a scheduler's variables
-and never opens a file: rows, lines and checkpoints go through the job.
+once. The learning rate and the order of the data follow from the step alone, so a later attempt goes on at any step.
+It never parses a scheduler's variables and never opens a file: rows, lines and checkpoints go through the job.
 """
 
 import platform
 import time
-from dataclasses import asdict
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from rampup import __version__
 from rampup.data.order import permutation, piece
-from rampup.engines import torch_device, torch_parts
+from rampup.engines import cpu, torch_device, torch_parts, torch_state
 from rampup.engines.settings import lower_is_better
 from rampup.engines.torch_evaluation import Evaluation
-from rampup.engines.torch_gradients import gradients_of
+from rampup.engines.torch_gradients import Ddp, gradients_of
 from rampup.engines.torch_task import Task
 from rampup.engines.torch_world import World
+from rampup.errors import Superseded
+from rampup.runtime import exactness
 from rampup.runtime.job import Best, Job, Outcome
+from rampup.runtime.stop import SUPERSEDED
+from rampup.runtime.storage import say
 
 
 def train(job: Job, task: Task) -> Outcome:
-    """Train to the last epoch or to the target. The outcome is the same on every rank."""
+    """Train to the last epoch, to the target, or until asked to stop. The outcome is the same on every rank."""
     settings, context = job.settings, job.context
     if context.threads:
         torch.set_num_threads(context.threads)
@@ -54,6 +58,8 @@ class Training:
         self.steps_per_epoch = -(-len(self.data) // settings.batch_size)
         self.schedule = torch_parts.build_schedule(settings, self.steps_per_epoch)
         self.loss = torch_parts.RunningLoss(world.device)
+        self.facts = self._facts()
+        self.state = torch_state.State(self.model, self.optimizer, self.scaler, self.loss, world, settings.seed)
         phases.mark("start")
         self.evaluation = Evaluation(task, called, validation, world, self.autocast)
         phases.mark("evaluation")
@@ -66,31 +72,52 @@ class Training:
         self.lowest = lower_is_better(settings.monitor, settings.monitor_mode)
         self.step = self.last_step = 0
         self.best: Best | None = None
-        self.saved: int | None = None
 
     # the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        epochs, job = self.settings.epochs, self.job
-        job.events.write("start", **self._facts())
+        job = self.job
+        job.events.write("start", **self.facts)
         self._resume()
         self.last_step = self._last_step()
-        job.progress.begin(self.last_step, epochs, self.loss.of_epoch, self.step)
+        job.progress.begin(self.last_step, self.settings.epochs, self.loss.of_epoch, self.step)
+        job.saving.cadence.begin(self.steps_per_epoch)
+        job.stop.listen()
         job.phases.mark("start")
+        try:
+            stopped = self._train()
+            self._save_last()
+        finally:
+            job.saving.end()
+        job.progress.end()
+        saved = not job.saving.never
+        if stopped:
+            job.stop.obey(self.step if saved else None)
+        return Outcome(self.best, f"step-{self.step}" if saved else None, stopped, self.step)
+
+    def _train(self) -> bool:
+        """To the last step, to the target, or until all ranks agree to stop. Whether they did."""
         while self.step < self.last_step:
             epoch = self.step // self.steps_per_epoch + 1
             row = self._epoch(epoch)
-            job.metrics.write(self.step, **row)
-            job.metrics.flush()
-            job.progress.milestone(self.step, row)
-            if self._is_best(row):
+            if row is None:
+                return True
+            self.job.metrics.write(self.step, **row)
+            self.job.metrics.flush()
+            self.job.progress.milestone(self.step, row)
+            new_best = self._is_best(row)
+            if new_best:
                 self.best = Best(self.settings.monitor, row[self.settings.monitor], epoch, self.step)
+            if self.step == self.last_step or self._reached_target(row):
+                return False
+            if self.gradients.stop_agreed:
+                self._refuse_a_ghost()
+                return True
+            if self._save_is_due():
                 self._save()
-            if self._reached_target(row):
-                break
-        self._save()
-        job.progress.end()
-        return Outcome(self.best, None if self.saved is None else f"step-{self.saved}")
+            elif new_best:
+                self._hold_best()
+        return False
 
     def _last_step(self) -> int:
         last: int = self.settings.epochs * self.steps_per_epoch
@@ -99,29 +126,34 @@ class Training:
 
     def _resume(self) -> None:
         """A later attempt goes on after the newest sound checkpoint, at any step: the order follows from it."""
-        if self.job.context.attempt == 1:
-            return
+        store, newest, first = self.job.checkpoints, None, self.world.rank == 0
+        if first:
+            store.take_over()
+            newest = store.latest()
         # One rank decides: two that find different checkpoints would train different models as one.
-        newest = self.job.checkpoints.latest() if self.world.rank == 0 else None
         step = self.world.agree(newest.step if newest else -1)
         if step < 0:
             return
-        state = torch.load(
-            self.job.checkpoints.file(step, "state.pt"), map_location=self.world.device, weights_only=True
-        )
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
-        self.loss.load(state["loss"])
-        self.step = self.saved = state["step"]
-        self.best = Best(**state["best"]) if state["best"] else None
-        self.job.events.write("resumed", step=self.step)
-        if self.world.rank == 0:
-            print(f"resumed at step {self.step}", flush=True)
+        self.step, self.best = self.state.put_back(store.file(step, torch_state.FILE))
+        self.job.saving.saved = self.step
+        if newest:
+            why_not = exactness.differences(newest.meta, self.facts) + self._inexact()
+            self.job.events.write("resumed", step=self.step, exact=not why_not, why_not=why_not)
+            say(exactness.resumed_line(self.step, why_not))
 
-    def _epoch(self, epoch: int) -> dict[str, float]:
-        """One pass over the data, or what is left of it, validated; returns the row of the epoch."""
+    def _inexact(self) -> list[str]:
+        """What can't be repeated bit for bit, resumed or not."""
+        if self.world.device.type != "cpu":
+            return ["sums on a GPU come in any order"]
+        ddp = self.world.size > 2 and isinstance(self.gradients, Ddp)
+        return ["gradients=ddp sums in another order after it starts"] if ddp else []
+
+    def _epoch(self, epoch: int) -> dict[str, float] | None:
+        """One pass over the data, or what is left of it, validated; its row, or none when it ended in the middle."""
         began, samples = time.perf_counter(), self._train_epoch(epoch)
+        if self.gradients.stop_agreed and self.step < self.last_step and self.step % self.steps_per_epoch:
+            self._refuse_a_ghost()
+            return None
         train_loss = self.loss.of_epoch()
         samples_s = samples / (time.perf_counter() - began)
         self.job.phases.mark("compute")
@@ -132,7 +164,7 @@ class Training:
     def _train_epoch(self, epoch: int) -> int:
         """Train to the end of the epoch or of the run; how many samples it took."""
         size, batch_size, log_every = len(self.data), self.settings.batch_size, self.settings.log_every
-        progress, phases = self.job.progress, self.job.phases
+        progress, phases, gradients = self.job.progress, self.job.phases, self.gradients
         phases.skip()
         first = (self.step % self.steps_per_epoch) * batch_size
         if first == 0:
@@ -141,14 +173,16 @@ class Training:
         phases.mark("data")
         high = first
         for low in range(first, size, batch_size):
-            if self.step == self.last_step:
-                break
             high = min(low + batch_size, size)
             self._step(order, low, high)
             if self.step % log_every == 0:
                 self._log_row(epoch)
             progress.step(self.step, epoch, high)
             phases.skip()
+            if high == size or self.step == self.last_step or gradients.stop_agreed:
+                break  # at the end of an epoch, what is to be saved includes its validation
+            if self._save_is_due():
+                self._save()
         trained: int = high - first
         return trained
 
@@ -166,6 +200,7 @@ class Training:
             with self.autocast:
                 loss = self.task.loss(gradients.model, batch)
             gradients.add(loss, (end - begin) / samples)
+        gradients.wish_stop, gradients.wish_save = bool(self.job.stop.asked), self.job.saving.wishes()
         mark("compute")
         loss = gradients.reduce()
         mark("communication")
@@ -212,30 +247,46 @@ class Training:
             return False
         return value <= target if self.lowest else value >= target
 
-    def _save(self) -> None:
-        """All ranks call it; the first one writes, the others wait."""
-        if not self.settings.checkpoint or self.saved == self.step:
-            return
+    def _save_is_due(self) -> bool:
+        return self.gradients.save_agreed or self.job.saving.cadence.due_at(self.step)
+
+    def _save(self, last: bool = False) -> None:
+        """All ranks call it: what each of them has goes into it, and the first one writes."""
+        saving = self.job.saving
         self.job.phases.skip()
-        if self.world.rank == 0:
-            state = self._state()
-            files = {"state.pt": lambda file: torch.save(state, file)}
-            self.job.checkpoints.save(self.step, files, self._facts())
-            self.job.checkpoints.keep({self.step} if self.best is None else {self.step, self.best.step})
-        self.world.wait()
-        self.saved = self.step
+        with saving.stalled():
+            saving.ready()
+            self.job.metrics.flush()  # no row up to this step may be missing when a later attempt goes on from here
+            snapshot = self.state.take(self.step, self.best, self.facts)
+        saving.write(snapshot, self.best.step if self.best else None, last)
         self.job.phases.mark("saving")
 
-    def _state(self) -> dict[str, object]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "rng": torch.get_rng_state(),
-            "loss": self.loss.state(),
-            "best": asdict(self.best) if self.best else None,
-            "step": self.step,
-        }
+    def _hold_best(self) -> None:
+        """The best state so far, in memory; an epoch's end alone is no reason to write."""
+        saving = self.job.saving
+        if saving.never:
+            return
+        self.job.phases.skip()
+        with saving.stalled():
+            saving.ready(best=True)
+            snapshot = self.state.take(self.step, self.best, self.facts, is_best=True)
+        saving.hold(snapshot)
+        self.job.phases.mark("saving")
+
+    def _save_last(self) -> None:
+        """Nobody leaves before it is on the disk."""
+        saving = self.job.saving
+        if saving.never:
+            return
+        saving.ready()
+        if not self.world.agree(int(saving.saved == self.step)):
+            self._save(last=True)
+        self.world.wait()
+
+    def _refuse_a_ghost(self) -> None:
+        """The ranks agreed to stop; if a newer attempt has begun, they must leave everything as it is."""
+        if self.world.agree(int(self.job.stop.asked == SUPERSEDED)):
+            raise Superseded(f"a newer attempt of this run has begun: attempt {self.job.context.attempt} ends here")
 
     def _facts(self) -> dict[str, object]:
         """What a resumed run must share with this one to be equal bit for bit."""
@@ -244,5 +295,11 @@ class Training:
             "threads": torch.get_num_threads(),
             "device": str(self.world.device),
             "gradients": type(self.gradients).__name__.lower(),
-            "versions": {"rampup": __version__, "torch": str(torch.__version__), "python": platform.python_version()},
+            "cpu": cpu.model_name(),
+            "versions": {
+                "rampup": __version__,
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
         }

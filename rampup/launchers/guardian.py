@@ -1,18 +1,15 @@
 """The guardian of one local rank: whatever happens to the launcher or to the rank, no process of it is left behind.
 
 `python guardian.py SUPERVISOR_PID PROGRAM ...`, started by the supervisor once per rank. It runs the program as its
-child, passes signals on, and ends with the program's exit code when everything below it is gone. Under Slurm
-slurmstepd does this.
+child, passes signals on, kills it on SIGINT, and ends with the program's exit code when everything below it is gone.
+Under Slurm slurmstepd does this.
 """
 
 import ctypes
 import os
 import signal
 import sys
-import time
 
-GRACE_S = 5.0
-"""Between SIGTERM and SIGKILL."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -70,7 +67,6 @@ def guard(argv: list[str], parent: int) -> int:
     if os.getppid() != parent:
         return 1
     child = start_child(argv, watched)
-    deadline = None
     while True:
         got = signal.sigtimedwait(watched, 0.5)
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -79,9 +75,7 @@ def guard(argv: list[str], parent: int) -> int:
         orphaned = os.getppid() != parent
         if got and got.si_signo in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2) and not orphaned:
             os.kill(child, got.si_signo)
-            if got.si_signo == signal.SIGTERM and deadline is None:
-                deadline = time.monotonic() + GRACE_S
-        if orphaned or (deadline is not None and time.monotonic() > deadline):
+        if orphaned or (got and got.si_signo == signal.SIGINT):
             os.kill(child, signal.SIGKILL)
             status = os.waitpid(child, 0)[1]
             break

@@ -11,7 +11,8 @@ CODES = {"completed": 0, "failed": 100, "cancelled": 103, "timeout": 104}
 
 
 class Outcome(Struct, frozen=True):
-    name: Literal["completed", "failed", "cancelled", "timeout"]
+    name: Literal["completed", "failed", "cancelled", "timeout", "again"]
+    """`again`: the ranks asked to be started once more, which is the launcher's to do."""
     failed_rank: int | None = None
     exit_code: int | None = None
     """The failing rank's own exit code; 128 + n when signal n ended it."""

@@ -25,8 +25,13 @@ from rampup.runtime.sampler import Sampler
 
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PORT_RETRIES = 3
-KILL_AFTER_S = guardian.GRACE_S + 3
-"""A guardian that does not end by itself after SIGTERM is killed, and what it leaves is swept up."""
+GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL, for a program that does not listen."""
+SAVE_WITHIN_S = 30.0
+"""The same for one that finishes its step and saves: as long as Slurm gives by default."""
+LATE_S = 3.0
+"""A guardian that does not end in this time after its rank was to be killed is killed itself; what it leaves is swept
+up."""
 
 
 class Ranks:
@@ -36,11 +41,11 @@ class Ranks:
         self.run, self.attempt, self.size, self.started = run, attempt, size, started
         self.guardians: dict[int, subprocess.Popen[bytes]] = {}
         self.codes: dict[int, int] = {}
-        self.stop_at: float | None = None
+        self.kill_at: float | None = None
 
     def start(self, port_retry: int) -> None:
         self.codes.clear()
-        self.stop_at = None
+        self.kill_at = None
         env = {**os.environ, "RAMPUP_SUPERVISED": "1"}  # CPU and memory are watched here, not in the ranks
         for number in range(self.size):
             argv = self._argv(number, port_retry)
@@ -77,14 +82,18 @@ class Ranks:
                 ended.append(number)
         return ended
 
-    def stop(self) -> None:
-        if self.stop_at is None:
-            self.stop_at = time.monotonic()
+    def stop(self, within_s: float) -> None:
+        """Once in good order; asked again, at once."""
+        if self.kill_at is None:
             self._signal(signal.SIGTERM)
+            self.kill_at = time.monotonic() + within_s
+        else:
+            self.kill_at = min(self.kill_at, time.monotonic() + within_s)
 
     def kill_if_late(self) -> None:
-        if self.stop_at is not None and time.monotonic() > self.stop_at + KILL_AFTER_S:
-            self._signal(signal.SIGKILL)
+        if self.kill_at is not None and time.monotonic() > self.kill_at:
+            late = time.monotonic() > self.kill_at + LATE_S
+            self._signal(signal.SIGKILL if late else signal.SIGINT)
 
     def _signal(self, number: signal.Signals) -> None:
         for pid in self.pids():
@@ -97,21 +106,28 @@ class Ranks:
 
 
 def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
-    """Until all ranks ended. None means: all ended well."""
+    """Until all ranks ended. None means: all ended well, or asked to be started again."""
     outcome: Outcome | None = None
     while not ranks.done:
         got = signal.sigtimedwait(WATCHED, 0.5)
-        for number in ranks.reap():
-            if ranks.codes[number] and outcome is None:
+        asked = got is not None and got.si_signo != signal.SIGCHLD
+        patience = SAVE_WITHIN_S if ranks.attempt.events_file.exists() else GRACE_S
+        # of several that ended since the last look, one that a signal killed comes first: the others fell after it
+        for number in sorted(ranks.reap(), key=lambda number: -ranks.codes[number]):
+            if ranks.codes[number] not in (0, rank.AGAIN) and outcome is None:
                 outcome = Outcome("failed", number, ranks.codes[number])
-        if got and got.si_signo != signal.SIGCHLD and outcome is None:
+                ranks.stop(GRACE_S)
+        if outcome is not None and asked:  # somebody is in a hurry
+            ranks.stop(0.0)
+        elif got is not None and asked:
             outcome = Outcome("cancelled", cause=f"stopped by {signal.Signals(got.si_signo).name}")
+            ranks.stop(patience)
         if outcome is None and deadline is not None and time.time() > deadline:
             outcome = Outcome("timeout", cause="the time limit was reached")
+            ranks.stop(patience)
         if outcome is None and not ranks.run.run_file.exists():
             outcome = Outcome("failed", cause=f"the run directory {ranks.run.path} vanished while the run was going on")
-        if outcome is not None:
-            ranks.stop()
+            ranks.stop(GRACE_S)
         ranks.kill_if_late()
     return outcome
 
@@ -122,11 +138,20 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
         outcome = watch(ranks, deadline)
         guardian.kill_all_children()
         if outcome is None:
-            return Outcome("completed", exit_code=0)
+            return in_good_order(ranks)
         if outcome.name != "failed" or not ranks.attempt.port_taken.exists():
             return with_cause(outcome, ranks.attempt)
         ranks.attempt.port_taken.unlink()
     return Outcome("failed", 0, rank.PORT_TAKEN, f"no free port for the ranks to meet, after {PORT_RETRIES} tries")
+
+
+def in_good_order(ranks: Ranks) -> Outcome:
+    """All ranks ended as they wanted: done, stopped on request, or with the wish to be started again."""
+    if rank.AGAIN in ranks.codes.values():
+        return Outcome("again", exit_code=rank.AGAIN)
+    if ranks.attempt.again():
+        return Outcome("cancelled", exit_code=0, cause="stopped in good order, on request")
+    return Outcome("completed", exit_code=0)
 
 
 def with_cause(outcome: Outcome, attempt: AttemptDir) -> Outcome:
@@ -137,16 +162,29 @@ def with_cause(outcome: Outcome, attempt: AttemptDir) -> Outcome:
 
 
 def supervise(run: RunDir, foreground_of: int | None) -> int:
-    """The whole attempt; returns the exit code of this process."""
+    """All attempts until the run ends or has used up its restarts; returns the exit code of this process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     guardian.prctl(guardian.PR_SET_CHILD_SUBREAPER, 1)
     if foreground_of is not None:
         guardian.prctl(guardian.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != foreground_of:
             return Outcome("cancelled").code
-    attempt = run.claim_attempt()
-    config, started = run.config, time.time()
-    size = config["resources"]["tasks_per_node"]
+    config, words, started = run.config, None, time.time()
+    deadline = started + config["time_s"] if config.get("time_s") else None
+    left = config["resources"].get("requeues", 0)
+    while True:
+        attempt = run.claim_attempt()
+        words = words or speak_into(attempt.job_log, keep_terminal=foreground_of is not None)
+        outcome = attempt_once(run, attempt, config["resources"]["tasks_per_node"], deadline, left, words)
+        if outcome.name != "again":
+            return outcome.code
+        left -= 1
+
+
+def attempt_once(
+    run: RunDir, attempt: AttemptDir, size: int, deadline: float | None, restarts_left: int, words: Any
+) -> Outcome:
+    started = time.time()
     facts: dict[str, Any] = {
         "launcher": "spawn",
         "started": started,
@@ -154,18 +192,19 @@ def supervise(run: RunDir, foreground_of: int | None) -> int:
         **processes.name_of(os.getpid()),
     }
     write_reserved(attempt.facts_file, facts)
-    words = speak_into(attempt.job_log, keep_terminal=foreground_of is not None)
     ranks = Ranks(run, attempt, size, started)
     sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)
     sampler.start()
-    limit_s = config.get("time_s")
-    outcome = run_ranks(ranks, started + limit_s if limit_s else None)
+    outcome = run_ranks(ranks, deadline)
+    if outcome.name == "again" and restarts_left <= 0:
+        cause = "it asked to be started again (code 85) more often than resources.requeues allows"
+        outcome = Outcome("failed", exit_code=rank.AGAIN, cause=cause)
     sampler.stop()
     try:
         overwrite(attempt.facts_file, {**facts, **outcome.facts(started)})
     except OSError as error:
         print(f"rampup: {outcome.cause or outcome.name}; can't record it: {error.strerror}", file=words, flush=True)
-    return outcome.code
+    return outcome
 
 
 def speak_into(log: Path, keep_terminal: bool) -> Any:

@@ -28,6 +28,8 @@ class RankContext:
     """When the attempt began, in seconds since 1970."""
     threads: int | None = None
     """The CPUs that this rank may use; None when nobody has said."""
+    stop_at: float | None = None
+    """When to stop in good order, before the time limit ends everything; None without a limit."""
 
 
 def from_environ(environ: Mapping[str, str] = os.environ) -> RankContext:
@@ -43,6 +45,7 @@ def from_environ(environ: Mapping[str, str] = os.environ) -> RankContext:
         attempt=_number(environ, "RAMPUP_ATTEMPT", 1),
         started=float(environ.get("RAMPUP_STARTED") or time.time()),
         threads=_number(environ, "OMP_NUM_THREADS", 0) or None,
+        stop_at=float(environ.get("RAMPUP_STOP_AT") or 0) or None,
     )
 
 

@@ -3,18 +3,25 @@
 An engine never parses a scheduler's variables and never writes a file by itself: it does both through this record.
 """
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, field
 
 from rampup.errors import RampupError
 from rampup.records import Record
 from rampup.rundir import RunDir
-from rampup.runtime.checkpoint import CheckpointStore
+from rampup.runtime.cadence import Cadence
+from rampup.runtime.checkpoint import CheckpointStore, sync
 from rampup.runtime.context import RankContext
 from rampup.runtime.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics
 from rampup.runtime.phases import Phases
 from rampup.runtime.progress import NoProgress, Progress
+from rampup.runtime.saving import NoSaving, Saving
 from rampup.runtime.settings import Settings
+from rampup.runtime.stop import Stop, watch_for_stop
+from rampup.runtime.storage import StorageError, writing
 from rampup.runtime.watch import sample_this_node
+from rampup.times import every_of
+from rampup.tracking.tensorboard import NoTensorBoard, TensorBoard
 
 
 @dataclass(frozen=True)
@@ -26,9 +33,16 @@ class Job:
     events: NoEvents
     progress: NoProgress
     checkpoints: CheckpointStore
+    saving: NoSaving
+    stop: Stop
     phases: Phases
+    tensorboard: NoTensorBoard = field(default_factory=NoTensorBoard)
+    """For an engine that has pictures or PR curves; rows of metrics get there by themselves."""
 
     def close(self) -> None:
+        if not self.events.ended:
+            with contextlib.suppress(StorageError):  # the failure that brought us here is the one to tell
+                self.events.write("phases", phases=self.phases.summary())
         self.metrics.close()
         self.events.close()
 
@@ -50,6 +64,10 @@ class Outcome:
     best: Best | None
     checkpoint: str | None
     """The name of the newest checkpoint."""
+    stopped: bool = False
+    """All is saved, but the run is not done: it was asked to stop."""
+    step: int = 0
+    """How far it came."""
 
 
 def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
@@ -57,17 +75,37 @@ def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
     config = run.config
     if not config:
         raise RampupError(f"no run in {run.path}: it has no readable config.json", "rampup list shows the runs")
-    attempt = run.attempt(context.attempt)
+    stop = watch_for_stop(context)  # before any thread is started
+    attempt, settings = run.attempt(context.attempt), Settings(config.get("train", {}))
     first = context.rank == 0
+    tensorboard = TensorBoard(run, context.attempt, settings) if first else NoTensorBoard()
+    store, events = CheckpointStore(run, context.attempt), EventsWriter(attempt, tensorboard) if first else NoEvents()
     job = Job(
-        settings=Settings(config.get("train", {})),
+        settings=settings,
         context=context,
         gpus_per_node=config.get("resources", {}).get("gpus_per_node") or 0,
-        metrics=MetricsWriter(attempt) if first else NoMetrics(),
-        events=EventsWriter(attempt) if first else NoEvents(),
+        metrics=MetricsWriter(attempt, tensorboard) if first else NoMetrics(),
+        events=events,
         progress=Progress(attempt.progress_file) if first else NoProgress(),
-        checkpoints=CheckpointStore(run, context.attempt),
+        checkpoints=store,
+        saving=open_saving(config, store, events, context),
+        stop=stop,
         phases=Phases(context.started),
+        tensorboard=tensorboard,
     )
     sample_this_node(context)
     return config, job
+
+
+def open_saving(config: Record, store: CheckpointStore, events: NoEvents, context: RankContext) -> NoSaving:
+    """By the table [checkpoint]; only rank 0 writes."""
+    wanted, rows = config.get("checkpoint", {}), store.run.attempt(context.attempt).metrics_file
+    cadence = Cadence(every_of(wanted.get("every", "auto")))
+
+    def rows_to_disk() -> None:
+        with writing(rows):
+            sync(rows)
+
+    if context.rank != 0:
+        return NoSaving(cadence)
+    return Saving(store, cadence, wanted.get("keep", 2), events, rows_to_disk)

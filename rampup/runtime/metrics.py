@@ -1,7 +1,8 @@
 """The numbers of a run: metrics.jsonl and events.jsonl, one JSON object per line, written by rank 0 alone.
 
 Engines and `rampup.init()` write rows; the other ranks get an object that does nothing, so that a loop has no `if`.
-Metric rows are buffered and flushed about once a second, at epoch ends and at the end; events at once.
+Metric rows are buffered and flushed about once a second, at epoch ends and at the end; events at once. Both are passed
+on to the mirror for TensorBoard, which the same thread flushes.
 
 A value that is no finite number is written as null, because JSON has no NaN and other readers refuse Python's; the
 log says once for each metric what the value really was.
@@ -17,6 +18,7 @@ import msgspec
 from rampup.errors import RampupError
 from rampup.rundir import AttemptDir
 from rampup.runtime.storage import GrowingFile, say
+from rampup.tracking.tensorboard import NoTensorBoard
 
 FLUSH_AFTER_S = 1.0
 
@@ -43,9 +45,10 @@ class MetricsWriter(NoMetrics):
     A thread flushes what waits for a second, because a loop may be silent for long after its last row.
     """
 
-    def __init__(self, attempt: AttemptDir) -> None:
+    def __init__(self, attempt: AttemptDir, tensorboard: NoTensorBoard | None = None) -> None:
         super().__init__()
         self._file = GrowingFile(attempt.metrics_file)
+        self._tensorboard = tensorboard or NoTensorBoard()
         self._rows: list[bytes] = []
         self._warned: set[str] = set()
         self._lock = threading.Lock()
@@ -56,9 +59,10 @@ class MetricsWriter(NoMetrics):
     def write(self, step: int, **values: Any) -> None:
         if self._failure:
             raise self._failure
-        row = {"step": step, **{name: plain(value) for name, value in values.items()}, "t": time.time()}
+        row = {"step": plain(step), **{name: plain(value) for name, value in values.items()}, "t": time.time()}
         self.last.update(row)
         self._warn_of_infinities(row)
+        self._tensorboard.row(row)
         with self._lock:
             self._rows.append(_encode(row))
 
@@ -72,8 +76,11 @@ class MetricsWriter(NoMetrics):
 
     def close(self) -> None:
         self._closed.set()
-        self.flush()
-        self._file.close()
+        try:
+            self.flush()
+            self._file.close()
+        finally:
+            self._tensorboard.close()
 
     def _flush_now_and_then(self) -> None:
         while not self._closed.wait(FLUSH_AFTER_S):
@@ -82,6 +89,7 @@ class MetricsWriter(NoMetrics):
             except RampupError as error:  # raised in the loop, by its next row
                 self._failure = error
                 return
+            self._tensorboard.flush_when_due()
 
     def _warn_of_infinities(self, row: dict[str, Any]) -> None:
         for name, value in row.items():
@@ -93,6 +101,9 @@ class MetricsWriter(NoMetrics):
 class NoEvents:
     """Events of the other ranks."""
 
+    ended = False
+    """Whether the end was recorded: the run did what it was to do."""
+
     def write(self, what: str, **facts: Any) -> None:
         """Something happened once: a start, an end."""
 
@@ -101,11 +112,14 @@ class NoEvents:
 
 
 class EventsWriter(NoEvents):
-    def __init__(self, attempt: AttemptDir) -> None:
+    def __init__(self, attempt: AttemptDir, tensorboard: NoTensorBoard | None = None) -> None:
         self._file = GrowingFile(attempt.events_file)
+        self._tensorboard = tensorboard or NoTensorBoard()
 
     def write(self, what: str, **facts: Any) -> None:
         self._file.append(_encode({"what": what, "t": time.time(), **facts}))
+        self.ended = self.ended or what in ("end", "stopped")
+        self._tensorboard.event(what, facts)
 
     def close(self) -> None:
         self._file.close()

@@ -62,8 +62,9 @@ class Sampler:
         used_mb, total_mb = memory_mb()
         rss_mb, cpu_s = tree_usage(self._pids())
         self._cpu_s = max(self._cpu_s, cpu_s)  # processes that have ended are no longer counted
-        row = {"t": time.time(), "cpu_percent": self._cpu_percent(), "mem_used_mb": used_mb, "mem_total_mb": total_mb}
-        return row | {"rss_mb": rss_mb, "cpu_s": round(self._cpu_s, 2)} | self._gpus()
+        row = {"t": time.time(), "cpus": os.cpu_count(), "cpu_percent": self._cpu_percent()}
+        row |= {"mem_used_mb": used_mb, "mem_total_mb": total_mb, "rss_mb": rss_mb, "cpu_s": round(self._cpu_s, 2)}
+        return row | self._gpus()
 
     def _cpu_percent(self) -> float:
         before, now = self._machine, machine_cpu_s()

@@ -1,9 +1,14 @@
-"""`rampup.init()`: settings, metrics and progress for a user's own loop.
+"""`rampup.init()`: settings, metrics, checkpoints and progress for a user's own loop.
 
     run = rampup.init(lr=0.1, steps=1000)
-    for step in range(run.config.steps):
+    state = run.resume() or {"weight": 0.0}
+    for step in range(run.step + 1, run.config.steps + 1):
         ...
         run.log(step=step, loss=loss)
+        if step % 100 == 0 or run.should_stop:
+            run.save(state, step)
+        if run.should_stop:
+            break
     run.finish()
 
 Under rampup it writes into the run directory. Outside it is a world of one that prints a line now and then and writes
@@ -12,23 +17,29 @@ nothing, so the same script runs anywhere. It imports no framework, and leaves t
 
 import atexit
 import os
-import signal
 import sys
-import threading
+import time
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn
 
-from rampup.errors import RampupError
+from rampup.errors import RampupError, Superseded
+from rampup.records import Record
 from rampup.rundir import AttemptDir, RunDir
-from rampup.runtime import failure
+from rampup.runtime import exactness, failure, loop_state, loop_world
+from rampup.runtime.checkpoint import CheckpointStore
 from rampup.runtime.context import RankContext, from_environ
+from rampup.runtime.job import open_saving
 from rampup.runtime.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics, plain
 from rampup.runtime.progress import NoProgress, Progress
+from rampup.runtime.saving import Snapshot
 from rampup.runtime.settings import Settings
-from rampup.runtime.storage import StorageError
+from rampup.runtime.stop import watch_for_stop
+from rampup.runtime.storage import StorageError, say
 from rampup.runtime.watch import sample_this_node
+from rampup.tracking.tensorboard import NoTensorBoard, TensorBoard
 
 OUTSIDE_LINE_EVERY_S = 1.0
 
@@ -37,15 +48,23 @@ class Run:
     """One rank's view of a run. Made by `init`; every method does nothing harmful on ranks other than 0."""
 
     def __init__(self, context: RankContext, config: Settings) -> None:
+        self._stop = watch_for_stop(context)  # before any thread is started
         self.rank = context.rank
         self.local_rank = context.local_rank
         self.world_size = context.world_size
         self.config = config
         self.dir = context.run_dir
         """The run directory; None outside rampup."""
-        self._metrics, self._events, self._progress = _writers(context)
+        self.tensorboard = _tensorboard(context, config)
+        """For pictures and PR curves; what is logged gets there by itself."""
+        self._metrics, self._events, self._progress = _writers(context, self.tensorboard)
         self._progress.begin(_count(config, "steps"), _count(config, "epochs"), lambda: None)
         self._unseen: tuple[int, dict[str, Any]] | None = None
+        self.step = 0
+        """Where `resume` has taken up; 0 when the loop begins anew."""
+        self._context, self._stopping = context, False
+        self._store = _store(context)
+        self._saving = open_saving(_config(context), self._store, self._events, context) if self._store else None
         self._open = True
 
     def log(self, step: int, **values: Any) -> None:
@@ -59,22 +78,81 @@ class Run:
         shown = self._progress.report(step, values)
         self._unseen = None if shown else (step, values)
 
-    def finish(self) -> None:
-        """The run has done what it was to do: record its end. Called at exit too, for a script that forgets it."""
-        if self._open:
-            if self._unseen:
-                self._progress.milestone(*self._unseen)
+    @property
+    def should_stop(self) -> bool:
+        """Whether to save and end the loop now, because of a time limit, a preemption or `rampup cancel --save`.
+
+        Ask on every rank, once or more after each step: where torch.distributed joins the ranks, all get the same
+        answer at the same step. From the first look on, SIGTERM no longer ends the script by itself.
+        """
+        if not self._stopping:
+            self._stop.listen()
+            self._stopping = loop_world.any_rank(bool(self._stop.asked))
+        return self._stopping
+
+    def save(self, state: Mapping[str, Any], step: int) -> None:
+        """A checkpoint of what the loop needs to go on after `step`, by rank 0 alone.
+
+        The state is copied now and written while the loop goes on; `finish` waits for it. Outside rampup nothing is
+        written.
+        """
+        if not self._open:
+            raise RampupError("run.save() after run.finish()", "save before finishing")
+        if self._saving is None or self.rank != 0:
+            return
+        with self._saving.stalled():
+            self._saving.ready()
             self._metrics.flush()
-            self._events.write("end", metrics=self._metrics.last, best=None)
-            self.close()
+            snapshot = Snapshot(step, loop_state.to_files(state), {"world_size": self.world_size, "best": None})
+        self._saving.write(snapshot, None)
+
+    def resume(self) -> dict[str, Any] | None:
+        """The state of the newest sound checkpoint of an earlier attempt, or None; `run.step` is its step."""
+        if self._store is None:
+            return None
+        newest = self._store.latest()
+        step = loop_world.of_first_rank(newest.step if newest else -1)
+        if step < 0:
+            return None
+        self.step = step
+        self._events.write("resumed", step=step)
+        if self.rank == 0:
+            say(exactness.resumed_line(step, []))
+        return loop_state.from_files(self._store.run.checkpoint(step))
+
+    def finish(self) -> None:
+        """The loop has ended: record it. Called at exit too, for a script that forgets it."""
+        if not self._open:
+            return
+        if self._unseen:
+            self._progress.milestone(*self._unseen)
+        facts: dict[str, Any] = {}
+        if self._saving is not None:
+            self._saving.finish()
+            facts["checkpoints"] = self._saving.cost.of(time.time() - self._context.started)
+        self._metrics.flush()
+        if self._stopping:
+            saved = self._saving.saved if self._saving else None
+            self._stop.obey(saved)
+            facts["step"] = saved
+        what = "stopped" if self._stopping else "end"
+        self._events.write(what, metrics=self._metrics.last, best=None, **facts)
+        self.close()
 
     def close(self) -> None:
         """Flush and write no more; without `finish` the run is not recorded as ended well."""
         if self._open:
             self._open = False
+            if self._saving is not None:
+                self._saving.end()
             self._progress.end()
             self._metrics.close()
             self._events.close()
+
+    def give_up(self, error: Superseded) -> None:
+        """Another attempt has the run now: one line, and nothing more is written."""
+        print(error.message, file=sys.stderr, flush=True)
+        self.close()
 
     def __enter__(self) -> "Run":
         return self
@@ -92,16 +170,9 @@ def init(**defaults: Any) -> Run:
     run = Run(context, Settings({**defaults, **_given_settings(context)}))
     if context.run_dir:
         _report_failures(run, RunDir(context.run_dir).attempt(context.attempt))
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, _end_in_good_order)
         sample_this_node(context)
     atexit.register(_finish_at_exit, run, context)
     return run
-
-
-def _end_in_good_order(number: int, frame: FrameType | None) -> NoReturn:
-    """A cancelled run leaves what it has measured: sys.exit runs what is registered with atexit."""
-    sys.exit(128 + number)
 
 
 def _count(config: Settings, name: str) -> int | None:
@@ -115,7 +186,21 @@ def _given_settings(context: RankContext) -> dict[str, Any]:
 
 
 def _settings_of_the_run(context: RankContext) -> dict[str, Any]:
-    return dict(RunDir(context.run_dir).config.get("train", {})) if context.run_dir else {}
+    return dict(_config(context).get("train", {}))
+
+
+def _config(context: RankContext) -> Record:
+    return RunDir(context.run_dir).config if context.run_dir else {}
+
+
+def _store(context: RankContext) -> CheckpointStore | None:
+    """The checkpoints of the run; what older attempts have half written is put out of their reach."""
+    if context.run_dir is None:
+        return None
+    store = CheckpointStore(RunDir(context.run_dir), context.attempt)
+    if context.rank == 0:
+        store.take_over()
+    return store
 
 
 def _settings_beside_the_script() -> dict[str, Any]:
@@ -134,13 +219,19 @@ def _train_table(file: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _writers(context: RankContext) -> tuple[NoMetrics, NoEvents, NoProgress]:
+def _tensorboard(context: RankContext, config: Settings) -> NoTensorBoard:
+    if context.rank != 0 or context.run_dir is None:
+        return NoTensorBoard()
+    return TensorBoard(RunDir(context.run_dir), context.attempt, config)
+
+
+def _writers(context: RankContext, tensorboard: NoTensorBoard) -> tuple[NoMetrics, NoEvents, NoProgress]:
     if context.rank != 0:
         return NoMetrics(), NoEvents(), NoProgress()
     if context.run_dir is None:
         return NoMetrics(), NoEvents(), Progress(None, OUTSIDE_LINE_EVERY_S)
     attempt = RunDir(context.run_dir).attempt(context.attempt)
-    return MetricsWriter(attempt), EventsWriter(attempt), Progress(attempt.progress_file)
+    return MetricsWriter(attempt, tensorboard), EventsWriter(attempt, tensorboard), Progress(attempt.progress_file)
 
 
 def _report_failures(run: Run, attempt: AttemptDir) -> None:
@@ -148,6 +239,9 @@ def _report_failures(run: Run, attempt: AttemptDir) -> None:
     usual = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, Superseded):
+            run.give_up(error)
+            return
         if isinstance(error, StorageError):
             _leave(error, attempt, run.rank)
         failure.record(error, attempt, run.rank)
@@ -160,6 +254,8 @@ def _report_failures(run: Run, attempt: AttemptDir) -> None:
 def _finish_at_exit(run: Run, context: RankContext) -> None:
     try:
         run.finish()
+    except Superseded as error:
+        run.give_up(error)
     except StorageError as error:
         if context.run_dir is None:
             raise

@@ -11,12 +11,13 @@ from rampup.errors import SchedulerError
 from rampup.rundir import RunDir
 from rampup.spec import Plan
 
-CANCEL_WAIT_S = 15.0
+CANCEL_WAIT_S = 45.0
+"""A run that saves before it ends may take so long."""
 
 
 def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
     """Start the launcher. In the foreground it ends with us; detached it outlives us and the terminal."""
-    argv = list(plan.argv)
+    argv, before_us = list(plan.argv), len(run.attempt_numbers())
     if not detach:
         argv.append(f"--foreground-of={os.getpid()}")
     # A signal that comes while Python starts up waits, blocked, until the launcher asks for it.
@@ -35,14 +36,14 @@ def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     run.record("submitted", scheduler="local", **processes.name_of(launcher.pid))
     if detach:
-        wait_for_start(run, launcher)
+        wait_for_start(run, launcher, before_us)
     return launcher
 
 
-def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes]) -> None:
+def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes], before_us: int) -> None:
     """Return when the launcher has claimed its attempt; a launcher that can't is an error now, not later."""
     assert launcher.stderr is not None
-    while not run.attempt_numbers():
+    while len(run.attempt_numbers()) == before_us:
         readable, _, _ = select.select([launcher.stderr], [], [], 0.02)
         if readable and launcher.poll() is not None:
             said = launcher.stderr.read().decode(errors="replace").strip()

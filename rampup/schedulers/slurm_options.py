@@ -92,6 +92,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
         "ntasks-per-node": str(resources.tasks_per_node),
         "cpus-per-task": str(resources.cpus_per_task or 1),
         "time": clock(seconds_of(resources.time)) if resources.time else None,
+        "signal": warning(spec),
         "mem": resources.mem,
         **gpu_options(spec),
         "hint": cluster.hint,
@@ -106,6 +107,13 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
         "requeue" if cluster.requeue else "no-requeue": "",  # always said: the site's own default differs
     }
     return {key: value for key, value in options.items() if value is not None}
+
+
+def warning(spec: RunSpec) -> str | None:
+    """Slurm's word before the time limit, for programs that listen to it. USR1 may be taken by a library."""
+    if not spec.resources.time:
+        return None
+    return f"USR2@{min(spec.resources.lead_s, seconds_of(spec.resources.time) // 4)}"
 
 
 def log_pattern(run_dir: Path) -> str:

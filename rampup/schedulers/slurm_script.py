@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rampup import __version__
 from rampup.errors import Refused
+from rampup.schedulers import slurm_again
 from rampup.schedulers.slurm_options import directive, options_of, shortened
 from rampup.spec import RunSpec
 
@@ -67,7 +68,7 @@ facts ""
 
 # Every rank compares this with what it reads: do all nodes see the same run directory?
 run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
-
+{before}
 # Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to write
 # down how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
 # this script is not the batch job itself but was started inside an allocation.
@@ -78,13 +79,7 @@ trap 'stopped=yes; [ -z "$step" ] || [ "${{SLURM_TASK_PID:-}}" = $$ ] || kill -T
 
 {start_ranks}
 {smoke}
-ended=$(date +%s.%N)
-outcome=failed
-if [ "$code" -eq 0 ]; then outcome=completed; fi
-if [ -n "$stopped" ]; then outcome=stopped; fi  # why, Slurm itself will tell
-facts ", \\"ended\\": $ended, \\"exit_code\\": $code, \\"outcome\\": \\"$outcome\\""
-exit "$code"
-"""
+{after}"""
 
 SMOKE = """
 # --smoke: the first attempt takes a step and saves it; the second, from the top of this script, must go on from there.
@@ -125,6 +120,8 @@ def job_script(
         master_suffix=shlex.quote(spec.cluster.master_suffix) if spec.cluster.master_suffix else "",
         start_ranks=start_ranks,
         smoke=SMOKE if spec.smoke and spec.kind == "engine" else "",
+        before=slurm_again.before(spec.resources.lead_s),
+        after=slurm_again.after(spec.cluster.requeue, spec.resources.requeues, spec.timeouts_before),
     )
     return "\n".join(head) + "\n" + body
 

@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rampup.errors import SchedulerError
-from rampup.records import read_jsonl
 from rampup.rundir import AttemptDir, RunDir
 from rampup.schedulers.slurm_commands import call
 from rampup.schedulers.slurm_units import memory_mb, seconds
@@ -143,7 +142,7 @@ def from_samples(run: RunDir, attempt: AttemptDir, ranks: int) -> Usage | None:
     if "ended" not in facts or "started" not in facts:
         return None
     wall_s = float(facts["ended"]) - float(facts["started"])
-    nodes = [list(read_jsonl(path)) for path in attempt.path.glob(attempt.system_file("*").name)]
+    nodes = list(attempt.samples().values())
     cpu_s = sum(max((row.get("cpu_s", 0.0) for row in rows), default=0.0) for rows in nodes)
     return Usage(
         source="samples",

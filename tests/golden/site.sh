@@ -68,6 +68,31 @@ facts ""
 # Every rank compares this with what it reads: do all nodes see the same run directory?
 run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
 
+# When Slurm will end the job, and when the ranks are to stop by themselves: 180 s earlier, or a quarter of the
+# time if that is less. Slurm's own warning (--signal) may come up to a minute early, and never reaches this shell.
+ends=${SLURM_JOB_END_TIME:-}
+if [ -z "$ends" ]; then
+  ends=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2> /dev/null)
+  ends=$(date -d "$ends" +%s 2> /dev/null)
+fi
+stop_at=""
+if [[ $ends =~ ^[0-9]+$ ]]; then
+  lead=$(((ends - ${started%.*}) / 4))
+  if [ "$lead" -gt 180 ]; then lead=180; fi
+  stop_at=$((ends - lead))
+fi
+
+# The newest checkpoint, by the name of its directory; -1 without any. An attempt that adds none makes no progress.
+newest_step() {
+  local newest=-1 name
+  for name in "$run_dir"/checkpoints/step-*; do
+    name=${name##*/step-}
+    if [[ $name =~ ^[0-9]+$ ]] && [ "$name" -gt "$newest" ]; then newest=$name; fi
+  done
+  echo "$newest"
+}
+step_before=$(newest_step)
+
 # Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to write
 # down how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
 # this script is not the batch job itself but was started inside an allocation.
@@ -78,15 +103,16 @@ trap 'stopped=yes; [ -z "$step" ] || [ "${SLURM_TASK_PID:-}" = $$ ] || kill -TER
 
 # One task per rank. --cpus-per-task again: not every version of Slurm hands it on from sbatch. --nodelist: rank 0 is
 # where we say that it is. A rank that fails ends all of them (--kill-on-bad-exit), one that ends well leaves the
-# others in peace (--wait=0). rank.py needs the standard library alone (-I -S) and becomes the program of the run: no
-# shell is left in between that a signal could hit.
+# others in peace (--wait=0). rank.py needs the standard library alone (-I -S) and stays as the parent of the program:
+# one that ends with code 85 asks to be started again, which must not look like a failure to srun.
 for try in 0 1 2; do
   rm -f "$attempt_dir/port-taken"
   if [ -n "$stopped" ]; then break; fi
   srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 \
     --kill-on-bad-exit=1 --wait=0 --cpu-bind=mask_cpu:0x1,0x10 --nodelist="$first" \
     "$python" -I -S "$run_dir/rank.py" "$run_dir" --attempt="$attempt" --port-retry="$try" --cpus=1 \
-    --master-addr="$master" --hosts="${hosts//$'\n'/,}" --started="$started" --run-hash="$run_hash" &
+    --master-addr="$master" --hosts="${hosts//$'\n'/,}" --started="$started" --run-hash="$run_hash" \
+    --stop-at="$stop_at" --stay &
   step=$!
   while :; do  # a trapped signal ends `wait`, not srun
     wait "$step"
@@ -96,9 +122,96 @@ for try in 0 1 2; do
   [ -e "$attempt_dir/port-taken" ] || break  # another program on the node has our ports: take the next block
 done
 
+
+trap '' TERM  # from here on nothing may be cut short
 ended=$(date +%s.%N)
+
+# Why did the ranks end? Those that stopped in good order left a word; of a TERM from outside only Slurm knows the
+# reason. It shows a job that ends as COMPLETING, whatever the cause, so ask what differs: has it been requeued, was it
+# preempted, is its time over? Otherwise somebody cancelled it.
+why=""
+if [ "$code" -eq 0 ] && [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
+if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
+  seen=$(scontrol show job "$SLURM_JOB_ID" 2> /dev/null)
+  restarts=$(sed -n 's/.*Restarts=\([0-9]*\).*/\1/p' <<< "$seen")
+  preempted=$(sed -n 's/.*PreemptTime=\([0-9][^ ]*\).*/\1/p' <<< "$seen")
+  if [ "${restarts:-0}" -gt "${SLURM_RESTART_COUNT:-0}" ]; then
+    why=requeued
+  elif [ -n "$preempted" ]; then
+    why=preempt
+  elif [[ $seen == *Reason=TimeLimit* ]]; then  # it came before the ranks could stop by themselves
+    why=timeout
+  elif [ "$why" = preempt ]; then
+    why=ended
+  fi
+fi
+
+# Put this job back into the queue under its own id, or, where the site does not allow that, another one behind it.
+# Slurm makes a requeued job wait two minutes; its owner may lift that, but not within the second of the requeue.
+next_job=""
+go_on() {
+  local said
+  if [ -d "$run_dir/attempts/$((attempt + 1))" ]; then  # this is a ghost: Slurm gave the run to another attempt
+    outcome=stopped
+    return
+  fi
+  if [ "${SLURM_TASK_PID:-}" != $$ ]; then  # inside an allocation, which is not ours to give back
+    if [ "$why" = asked ]; then exec bash -l "$run_dir/job.sh"; fi
+    return
+  fi
+  facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"again\", \"why\": \"$why\""
+  said=$(scontrol requeue "$job" 2>&1)
+  if [ -z "$said" ] || [[ $said == *"pending execution"* ]]; then  # done, or Slurm had done it already
+    outcome=again
+    scontrol update jobid="$job" starttime=now+3seconds 2> /dev/null
+    return
+  fi
+  if [[ $said != *disabled* ]]; then
+    cause="could not be started again: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
+    return
+  fi
+  local name dropped=()
+  for name in $(compgen -e); do  # a job that is submitted inside a job would inherit what that one asked for
+    case $name in SLURM_CONF) ;; SLURM* | SBATCH_* | SRUN_*) dropped+=(-u "$name") ;; esac
+  done
+  if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" "$run_dir/job.sh" 2>&1); then
+    outcome=again
+    next_job=${said%%;*}
+  else
+    cause="could not be started again: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
+  fi
+}
+
 outcome=failed
+cause=""
 if [ "$code" -eq 0 ]; then outcome=completed; fi
 if [ -n "$stopped" ]; then outcome=stopped; fi  # why, Slurm itself will tell
-facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"$outcome\""
+case $why in
+  requeued | preempt)
+    go_on
+    ;;
+  timeout | asked)
+    [ -e "$attempt_dir/again" ] || echo "$why" > "$attempt_dir/again"
+    starts=$(cat "$run_dir"/attempts/*/again 2> /dev/null | grep -c -e timeout -e asked)
+    outcome=timeout
+    if [ "$((starts - 0))" -gt 50 ]; then
+      cause="it was started again 50 times after a time limit: resources.requeues allows no more"
+    elif [ "$why" = timeout ] && [ "$(newest_step)" -le "$step_before" ]; then
+      cause="the time limit was reached, and no checkpoint was added before: starting again would go round in circles"
+    else
+      go_on
+    fi
+    ;;
+  stop)
+    outcome=cancelled
+    cause="stopped in good order, on request"
+    ;;
+  ended)
+    outcome=stopped
+    ;;
+esac
+[ -z "$cause" ] || echo "rampup: $cause" >&2
+if [ "$outcome" = timeout ] && [ "$code" -eq 0 ]; then code=124; fi  # Slurm must not take it for done
+facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"$outcome\", \"why\": \"$why\", \
+\"cause\": \"$cause\", \"next_job\": \"$next_job\""
 exit "$code"

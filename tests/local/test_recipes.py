@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rampup.launchers import spawn
+from rampup.rundir import RunDir
 
 
 def test_polyfit(cli) -> None:
@@ -14,6 +15,14 @@ def test_polyfit(cli) -> None:
     assert abs(run["metrics"]["b"] - 0.857) < 0.07
     assert abs(run["metrics"]["d"] + 0.0933) < 0.01
     assert run["metrics"]["loss"] < 20
+
+
+def test_polyfit_goes_on_from_its_last_checkpoint(cli) -> None:
+    whole = cli.json("run", "polyfit", "steps=1200")
+    subprocess.run(spawn.argv(Path(whole["dir"])), check=True, timeout=60)  # what a requeued job does
+    again = cli.json("show", whole["id"])
+    assert RunDir(whole["dir"]).attempt(2).resumed_at() == 1000
+    assert {**again["metrics"], "t": 0} == {**whole["metrics"], "t": 0}, "the same numbers to the last bit"
 
 
 def test_digits_on_two_ranks(cli) -> None:

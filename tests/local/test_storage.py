@@ -64,6 +64,15 @@ def test_disk_full_in_a_checkpoint(cli, small_disk: Path) -> None:
     assert any("val_accuracy" in row for row in rows)
 
 
+def test_disk_full_in_the_third_checkpoint_leaves_two_sound_ones(cli, small_disk: Path) -> None:
+    words = ("digits", "epochs=1", "hidden=25000", "checkpoint.every=10steps")  # 22 MB each, of 56
+    done = cli("run", *words, check=100, RAMPUP_RUNS=str(small_disk / "runs"))
+    assert "the checkpoint of step 30 was not saved: can't write" in done.stdout and "No space left" in done.stdout
+    assert "No space left" in done.stderr and "df -h" in done.stderr
+    shown = cli("show", "--checkpoints", "--verify", "--json", RAMPUP_RUNS=str(small_disk / "runs"))
+    assert [(row["step"], row["sound"]) for row in json.loads(shown.stdout)] == [(20, True), (10, True)]
+
+
 def test_disk_full_before_the_run_is_refused(cli, small_disk: Path) -> None:
     with open(small_disk / "filler", "wb") as filler:
         filler.write(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize))

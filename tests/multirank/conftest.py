@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from rampup.engines.settings import TORCH
-from rampup.records import read_jsonl
 from rampup.rundir import AttemptDir, RunDir
 
 HERE = Path(__file__).parent
@@ -23,21 +22,34 @@ SMALL = {"samples": 197, "validation": 50, "batch_size": 40, "epochs": 4, "lr": 
 class Case:
     """One run: how it was asked for, and what is left of it."""
 
-    def __init__(self, folder: Path, world: int, entry: str = "train:Traced", limit: int = 0, **train: Any) -> None:
-        self.run, self.world, self.limit = RunDir(folder), world, limit
+    def __init__(
+        self,
+        folder: Path,
+        world: int,
+        entry: str = "train:Traced",
+        limit: int = 0,
+        every: str = "auto",
+        attempts: tuple[int, ...] = (),
+        **train: Any,
+    ) -> None:
+        """`attempts` names the number of ranks of each attempt, when there are several."""
+        self.run, self.world, self.limit, self.every = RunDir(folder), world, limit, every
+        self.worlds = attempts or (world,)
         self.codes: list[int] = []
         self.entry = entry
         self.train = {name: setting.default for name, setting in TORCH.items()} | SMALL | train
 
     def write(self) -> None:
-        self.attempt.path.mkdir(parents=True)
+        self.run.attempt(1).path.mkdir(parents=True)
         config = {"kind": "engine", "recipe": "traced", "engine": "torch", "entry": self.entry, "builtin": False}
         config |= {"folder": str(HERE / "recipe"), "train": self.train, "resources": {"gpus_per_node": 0}}
+        config |= {"checkpoint": {"every": self.every, "keep": 2}}
         self.run.config_file.write_text(json.dumps(config))
 
     @property
     def attempt(self) -> AttemptDir:
-        return self.run.attempt(1)
+        """The last one."""
+        return self.run.attempt(len(self.worlds))
 
     @property
     def end(self) -> dict[str, Any]:
@@ -56,16 +68,21 @@ class Case:
         files = [self.run.path / f"{what}-{rank}.jsonl" for rank in range(self.world)]
         return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
 
-    def weights(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
+        """Of the last checkpoint."""
         import torch
 
         path = self.run.checkpoints / self.end["checkpoint"] / "state.pt"
-        model: dict[str, Any] = torch.load(path, weights_only=True)["model"]
+        found: dict[str, Any] = torch.load(path, weights_only=True)
+        return found
+
+    def weights(self) -> dict[str, Any]:
+        model: dict[str, Any] = self.state()["model"]
         return model
 
     def rows_without_times(self) -> list[dict[str, Any]]:
         timed = ("t", "samples_s")
-        rows = read_jsonl(self.attempt.metrics_file)
+        rows = self.run.history()
         return [{name: value for name, value in row.items() if name not in timed} for row in rows]
 
 
@@ -90,7 +107,7 @@ def run_ranks(root: Path, cases: dict[str, Case]) -> str:
     asked = {}
     for name, case in cases.items():
         case.write()
-        asked[name] = {"dir": str(case.run.path), "world": case.world, "limit": case.limit}
+        asked[name] = {"dir": str(case.run.path), "worlds": case.worlds, "limit": case.limit}
     (root / "cases.json").write_text(json.dumps(asked))
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
     argv = [sys.executable, str(HERE / "ranks.py"), str(root / "cases.json")]

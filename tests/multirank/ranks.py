@@ -1,6 +1,6 @@
 """Starts real ranks, many runs after one another, and pays for importing torch once: every rank is a fork.
 
-    python ranks.py CASES.json        prints {name: [exit code of each rank]}
+    python ranks.py CASES.json        prints {name: [exit code of each rank in the last attempt]}
 
 Each fork gets the variables that rank.py sets and becomes `python -m rampup.worker RUN_DIR`.
 """
@@ -29,9 +29,14 @@ def main(cases: dict[str, dict[str, Any]]) -> None:
 
 
 def run(case: dict[str, Any]) -> list[int]:
-    port = free_port()
-    ranks = [fork(case, rank, port) for rank in range(case["world"])]
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
+    """Every attempt of a case may have a number of ranks of its own."""
+    codes: list[int] = []
+    for attempt, world in enumerate(case["worlds"], start=1):
+        os.makedirs(f"{case['dir']}/attempts/{attempt}", exist_ok=True)
+        port = free_port()
+        ranks = [fork({**case, "attempt": attempt, "world": world}, rank, port) for rank in range(world)]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
+    return codes
 
 
 def fork(case: dict[str, Any], rank: int, port: int) -> int:
@@ -42,11 +47,11 @@ def fork(case: dict[str, Any], rank: int, port: int) -> int:
 
 
 def become_rank(case: dict[str, Any], rank: int, port: int) -> NoReturn:
-    folder, world = case["dir"], case["world"]
-    log = os.open(f"{folder}/attempts/1/rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    folder, world, attempt = case["dir"], case["world"], case["attempt"]
+    log = os.open(f"{folder}/attempts/{attempt}/rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ |= variables(folder, rank, world, port)
+    os.environ |= variables(folder, rank, world, port, attempt)
     if case.get("limit"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (case["limit"], case["limit"]))
     signal.alarm(ENDS_AFTER_S)  # a rank that hangs must not outlive the test
@@ -58,7 +63,7 @@ def become_rank(case: dict[str, Any], rank: int, port: int) -> NoReturn:
     os._exit(0)
 
 
-def variables(folder: str, rank: int, world: int, port: int) -> dict[str, str]:
+def variables(folder: str, rank: int, world: int, port: int, attempt: int = 1) -> dict[str, str]:
     """What rank.py sets."""
     return {
         "RANK": str(rank),
@@ -70,7 +75,7 @@ def variables(folder: str, rank: int, world: int, port: int) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
         "RAMPUP_RUN_DIR": folder,
-        "RAMPUP_ATTEMPT": "1",
+        "RAMPUP_ATTEMPT": str(attempt),
         "RAMPUP_STARTED": str(time.time()),
         "RAMPUP_NODE": "here",
     }

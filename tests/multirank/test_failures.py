@@ -13,11 +13,12 @@ from .conftest import HERE, Case, Start
 from .ranks import free_port, variables
 
 CASES: dict[str, dict[str, Any]] = {
-    "metrics-full": {"world": 1, "limit": 6000, "trace": False, "checkpoint": False, "epochs": 100},
+    "metrics-full": {"world": 1, "limit": 6000, "trace": False, "every": "never", "epochs": 100},
     "checkpoint-full": {"world": 2, "limit": 4000, "trace": False, "epochs": 1},
     "vanished": {"world": 1, "entry": "train:Vanishes"},
     "raises": {"world": 2, "entry": "train:Raises"},
     "stopped": {"world": 1, "entry": "train:Stopped", "epochs": 1000},
+    "ghost": {"world": 2, "entry": "train:Ghost", "every": "3steps", "epochs": 100},
     "endless": {"world": 1, "entry": "train:Endless", "monitor": "train_loss", "epochs": 1},
     "wordless": {"world": 1, "entry": "train:Wordless"},
     "misspelled": {"world": 1, "entry": "train:Tracd"},
@@ -72,11 +73,21 @@ def test_a_rank_that_raises(cases: dict[str, Case]) -> None:
     assert case.attempt.event("end") is None
 
 
-def test_a_signal_leaves_what_was_measured(cases: dict[str, Case]) -> None:
+def test_a_signal_ends_it_in_good_order(cases: dict[str, Case]) -> None:
     case = cases["stopped"]
-    assert case.codes == [143]
-    assert [row["step"] for row in case.attempt.metrics()] == [1, 2, 3]
-    assert not case.attempt.error_file(0).exists()
+    assert case.codes == [0] and case.attempt.again() == "preempt"
+    assert [row["step"] for row in case.attempt.metrics()] == [1, 2, 3, 4]
+    assert [path.name for path in case.run.checkpoints.iterdir()] == ["step-4"]
+    assert case.attempt.event("end") is None and not case.attempt.error_file(0).exists()
+
+
+def test_a_ghost_leaves_the_run_alone(cases: dict[str, Case]) -> None:
+    case = cases["ghost"]
+    assert "attempt 2 of this run has begun: attempt 1 writes no more" in case.log(0)
+    assert sorted(path.name for path in case.run.checkpoints.iterdir()) == ["step-5", "step-6"], (
+        "the best and the newest"
+    )
+    assert case.attempt.event("end") is None
 
 
 def test_a_loss_that_is_no_number(cases: dict[str, Case]) -> None:
@@ -108,7 +119,7 @@ def test_mistakes_are_one_line_and_a_hint(cases: dict[str, Case], name: str, mes
 
 
 def test_disk_full_in_the_log_of_a_real_process(tmp_path: Path) -> None:
-    case = Case(tmp_path / "run", world=1, epochs=1, checkpoint=False)
+    case = Case(tmp_path / "run", world=1, epochs=1, every="never")
     case.write()
     log = case.attempt.rank_log(0)
     log.write_text("x" * 10230)  # ten bytes below the limit

@@ -24,8 +24,10 @@ CASES: dict[str, dict[str, Any]] = {
         f"idle-{world}": {"world": world, "entry": "train:Idle", "optimizer": "adamw", "weight_decay": 0.5}
         for world in (1, 2)
     },
+    "first-is-best-2": {"world": 2, "monitor": "val_loss", "monitor_mode": "max"},
+    "every-epoch-1": {"world": 1, "every": "1epoch", "monitor": "val_loss", "monitor_mode": "max"},
     "target-2": {"world": 2, "target": 0.6},
-    "alone-2": {"world": 2, "validation": 0, "monitor": "train_loss", "monitor_mode": "min", "checkpoint": False},
+    "alone-2": {"world": 2, "validation": 0, "monitor": "train_loss", "monitor_mode": "min", "every": "never"},
 }
 
 
@@ -149,11 +151,21 @@ def test_a_run_without_validation_and_checkpoints(cases: dict[str, Case]) -> Non
     assert case.end["checkpoint"] is None and not case.run.checkpoints.exists()
 
 
+def kept(case: Case) -> set[str]:
+    return {path.name for path in case.run.checkpoints.iterdir()}
+
+
 def test_the_best_and_the_last_checkpoint_are_kept(cases: dict[str, Case]) -> None:
-    case = cases["plain-2"]
-    kept = {path.name for path in case.run.checkpoints.iterdir()}
-    assert kept == {f"step-{case.end['best']['step']}", "step-20"}
-    assert case.end["checkpoint"] == "step-20"
+    assert kept(cases["plain-2"]) == {f"step-{cases['plain-2'].end['best']['step']}", "step-20"}
+    assert kept(cases["first-is-best-2"]) == {"step-5", "step-20"}
+    assert kept(cases["every-epoch-1"]) == {"step-5", "step-15", "step-20"}
+    assert not cases["alone-2"].run.checkpoints.exists() and cases["alone-2"].end["checkpoint"] is None
+
+
+def test_what_the_checkpoints_cost_is_recorded(cases: dict[str, Case]) -> None:
+    cost = cases["every-epoch-1"].end["checkpoints"]
+    assert cost["count"] == 4 and 0 < cost["share"] < 1 and cost["stall_s"] > 0 and cost["write_s"] > 0
+    assert cases["alone-2"].end["checkpoints"] == {"count": 0, "stall_s": 0.0, "write_s": 0.0, "share": 0.0}
 
 
 def test_phases_explain_the_time(cases: dict[str, Case]) -> None:

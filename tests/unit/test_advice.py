@@ -14,7 +14,7 @@ TRAIN: dict[str, Any] = {
     "accumulate": 1,
     "log_every": 50,
 }
-TRAIN |= {"checkpoint": True, "clip": None, "weight_decay": 0.0, "precision": "fp32"}
+TRAIN |= {"clip": None, "weight_decay": 0.0, "precision": "fp32"}
 PHASES = {
     "start": 5.0,
     "data": 5.0,
@@ -63,7 +63,7 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         "batch_size=400",
         {"phases": phases(communication=29.0)},
     ),
-    ("saving-heavy", {"phases": phases(saving=20.0)}, "checkpoint=false", {"phases": phases(saving=14.0)}),
+    ("saving-heavy", {"phases": phases(saving=20.0)}, "checkpoint.every=30min", {"phases": phases(saving=14.0)}),
     (
         "start-heavy",
         {"phases": phases(start=50.0)},
@@ -136,7 +136,8 @@ def test_a_recipe_without_the_setting_is_not_told_to_change_it() -> None:
 
 
 def test_the_settings_that_are_advised_exist() -> None:
+    from rampup.config import CHECKPOINT
     from rampup.engines.settings import TORCH
 
     words = {word.partition("=")[0] for case in CASES for word in case[2].split() if "=" in word}
-    assert words <= set(TORCH)
+    assert words <= {*TORCH, *(f"checkpoint.{key}" for key in CHECKPOINT)}

@@ -10,7 +10,7 @@ import pytest
 import rampup
 
 PACKAGE = Path(rampup.__file__).parent
-HEAVY = ("torch", "tensorflow", "numpy", "rich", "altair", "sklearn", "lightning")
+HEAVY = ("torch", "tensorflow", "numpy", "rich", "altair", "sklearn", "lightning", "mlflow", "wandb", "tensorboard")
 FORBIDDEN = {
     # who: whom it must not import
     "errors": ("rampup",),

@@ -11,11 +11,20 @@ PROMISED = {
         --gpus-per-node --json --mail --mem --name --nodes --on --partition --qos --reservation --slurm --smoke
         --tasks-per-node --time""",
     "list": "--all --json --state",
-    "show": "run --history --json",
+    "show": "run --checkpoints --history --json --verify",
     "logs": "run --follow --json --rank -f",
     "report": "wanted --json --out --png",
+    "export": "wanted --dry-run --json --out --project --to --tracking-uri",
     "wait": "run --json --timeout",
-    "cancel": "wanted --dry-run --json",
+    "why": "run --json",
+    "cancel": "wanted --dry-run --json --save",
+    "resume": """wanted --account --code --constraint --cpus-per-task --detach --devices --dry-run --exclude --follow
+        --gpus-per-node --json --mail --mem --nodes --on --partition --qos --reservation --slurm --tasks-per-node
+        --time""",
+    "clean": "wanted --all --dry-run --json",
+    "drill": """words --account --constraint --cpus-per-task --devices --dry-run --exclude --fault --gpus-per-node
+        --json --keep --kills --mail --mem --nodes --on --partition --qos --reservation --seed --slurm --tasks-per-node
+        --time""",
     "recipe list": "--json",
     "recipe show": "name --json",
     "fetch": "name --dry-run --from --json",

@@ -52,6 +52,37 @@ def test_wrong_settings_are_refused_with_a_hint(tmp_path: Path, setting: str, wo
     assert setting.partition("=")[0].rpartition(".")[2] in refused.value.message or "table" in refused.value.message
 
 
+def test_checkpoints_have_a_table_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('recipe = "mnist"\n[checkpoint]\nevery = "1epoch"\nkeep = 5\n')
+    made = spec(tmp_path, "checkpoint.every=15min", target="my.toml")
+    assert made.checkpoint == {"every": "15min", "keep": 5}
+    assert (made.origins["checkpoint.every"], made.origins["checkpoint.keep"]) == ("command line", "my.toml")
+    assert spec(tmp_path).checkpoint == {"every": "auto", "keep": 2}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("checkpoint.every=often", "100steps"),
+        ("checkpoint.every=15", "15min"),
+        ("checkpoint.keep=1", "at least 2"),
+        ("checkpoint.evry=1epoch", "did you mean every"),
+        ("checkpoint=false", "checkpoint.every="),
+    ],
+)
+def test_wrong_settings_of_checkpoints(tmp_path: Path, setting: str, words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        spec(tmp_path, setting)
+    assert words in refused.value.hint and "checkpoint" in refused.value.message
+
+
+def test_a_loop_of_ones_own_says_itself_when_to_save(tmp_path: Path) -> None:
+    for request in ({"target": "polyfit"}, {"target": None, "command": ("true",)}):
+        assert spec(tmp_path, "checkpoint.keep=3", **request).checkpoint["keep"] == 3
+        with pytest.raises(Refused, match="says when to save"):
+            spec(tmp_path, "checkpoint.every=1epoch", **request)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

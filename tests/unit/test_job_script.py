@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from job_scripts import CASES, GOLDEN, RUN_DIR, make_spec, render
+from msgspec.structs import replace
 
 from rampup.errors import Refused
 from rampup.plan import job_script
@@ -65,12 +66,19 @@ def test_ranks_are_asked_for_by_node() -> None:
 def test_cpus_are_said_to_srun_again_and_not_by_a_variable() -> None:
     for name, spec in CASES.items():
         assert f" --cpus-per-task={spec.resources.cpus_per_task or 1} \\\n" in render(spec), name
-        assert "SRUN_" not in render(spec)
+        assert "SRUN_CPUS" not in render(spec)
 
 
 def test_nothing_is_said_that_belongs_to_mpi_or_nccl() -> None:
     for name in CASES:
         assert not [word for word in ("--mpi", "NCCL_", "--gpus-per-task", "--gpu-bind") if word in render(CASES[name])]
+
+
+def test_the_time_limit_is_announced() -> None:
+    assert "\n#SBATCH --signal=USR2@180\n" in render(CASES["gpus-per-node"])
+    assert "--signal" not in render(CASES["plain"]).replace("(--signal)", "")  # without a limit nobody knows when
+    short = replace(CASES["plain"], resources=replace(CASES["plain"].resources, time="2"))
+    assert "\n#SBATCH --signal=USR2@30\n" in render(short)
 
 
 def test_requeue_is_always_said() -> None:

@@ -1,14 +1,18 @@
 """Metric rows: valid JSON, flushed in time, and never lost in silence."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rampup.rundir import RunDir
-from rampup.runtime.metrics import EventsWriter, MetricsWriter
+from rampup.runtime.job import Job
+from rampup.runtime.metrics import EventsWriter, MetricsWriter, NoMetrics
+from rampup.runtime.phases import Phases
 from rampup.runtime.storage import StorageError
 
 
@@ -92,3 +96,22 @@ def test_events_arrive_at_once(run: RunDir) -> None:
     event = run.attempt(1).event("end")
     assert event is not None and event["metrics"] == {"loss": 0.5} and event["t"] > 1e9
     writer.close()
+
+
+def test_a_job_that_breaks_off_still_tells_where_its_time_went(run: RunDir) -> None:
+    for ended in (False, True):
+        events: Any = EventsWriter(run.attempt(1))
+        nothing: Any = None
+        job = Job(nothing, nothing, 0, NoMetrics(), events, nothing, nothing, nothing, nothing, Phases(time.time() - 5))
+        if ended:
+            events.write("end", phases={"wall": 9.0})
+        job.close()
+    phases = [event for event in run.attempt(1).events() if event["what"] == "phases"]
+    assert len(phases) == 1 and phases[0]["phases"]["wall"] >= 5
+
+
+def test_a_step_of_any_library_is_a_number(run: RunDir) -> None:
+    writer = MetricsWriter(run.attempt(1))
+    writer.write(np.int64(7), loss=1.0)  # type: ignore[arg-type]
+    writer.close()
+    assert run.attempt(1).metrics()[0]["step"] == 7

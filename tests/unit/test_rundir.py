@@ -60,7 +60,7 @@ def test_the_state_follows_the_launcher(tmp_path: Path) -> None:
     run.record("submitted", **processes.name_of(os.getpid()))
     assert run.state().name == "pending"
     attempt = run.claim_attempt()
-    alive = processes.name_of(os.getpid())
+    alive = {"started": time.time(), **processes.name_of(os.getpid())}
     write_json(attempt.facts_file, alive)
     assert run.state().name == "running"
     write_json(attempt.facts_file, {**alive, "pid_start": alive["pid_start"] - 1})  # another process has the pid now

@@ -31,7 +31,7 @@ def test_rows_of_the_machine_and_the_run(
     rows = list(read_jsonl(path))
     assert len(rows) >= 3
     for row in rows:
-        assert 0 <= row["cpu_percent"] <= 100
+        assert 0 <= row["cpu_percent"] <= 100 and row["cpus"] == os.cpu_count()
         assert 0 < row["mem_used_mb"] < row["mem_total_mb"]
         assert 5 < row["rss_mb"] < row["mem_total_mb"]
     assert rows[-1]["cpu_s"] >= rows[0]["cpu_s"] > 0

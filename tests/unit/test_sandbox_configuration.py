@@ -209,8 +209,9 @@ def started(name: str, folder: Path, *arguments: str, **environment: str) -> Ite
     """A process of that name that waits; /bin/sh by another name."""
     program = folder / name
     program.symlink_to("/bin/sh")
-    words = [str(program), "-c", "read line", name, *arguments]
-    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE) as process:
+    words = [str(program), "-c", "echo; read line", name, *arguments]
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()  # only now its words can be read in /proc
         yield process
         process.kill()
 

@@ -22,14 +22,17 @@ class Script:
         self.folder, self.run = folder, RunDir(folder / "run")
         self.attempt = self.run.attempt(1)
 
-    def __call__(self, text: str, inside: dict[str, Any] | None = None, limit: int = 0, **env: str) -> Any:
+    def __call__(
+        self, text: str, inside: dict[str, Any] | None = None, limit: int = 0, attempt: int = 1, **env: str
+    ) -> Any:
         script = self.folder / "train.py"
         script.write_text("import rampup\n" + textwrap.dedent(text))
         clean = {name: value for name, value in os.environ.items() if not name.startswith("RAMPUP_")}
         if inside is not None:
+            self.attempt = self.run.attempt(attempt)
             self.attempt.path.mkdir(parents=True)
             self.run.config_file.write_text(json.dumps({"kind": "command", "train": inside}))
-            env |= {"RAMPUP_RUN_DIR": str(self.run.path), "RAMPUP_ATTEMPT": "1"}
+            env |= {"RAMPUP_RUN_DIR": str(self.run.path), "RAMPUP_ATTEMPT": str(attempt)}
         argv = ["bash", "-c", f'ulimit -f {limit or "unlimited"}; exec "$0" "$1"', sys.executable, str(script)]
         all_env = {**clean, "PYTHONPATH": str(ROOT), **env}
         return subprocess.run(argv, env=all_env, capture_output=True, text=True, timeout=30, cwd="/")
@@ -125,3 +128,104 @@ def test_a_broken_toml_beside_the_script(script: Script) -> None:
 def test_logging_after_the_end_is_refused(script: Script) -> None:
     done = script("run = rampup.init()\nrun.finish()\nrun.log(step=1, loss=1)", inside={})
     assert done.returncode == 1 and "run.log() after run.finish()" in done.stderr
+
+
+# checkpoints ------------------------------------------------------------------------------------------------------
+
+COUNTING = """
+import os, signal, time
+run = rampup.init()
+state = run.resume() or {"total": 0}
+for step in range(run.step + 1, 11):
+    state["total"] += step
+    run.log(step=step, total=state["total"])
+    if step == int(os.environ.get("STOP_AT", 0)):
+        time.sleep(0.3)  # what is being written now gets done
+        os.kill(os.getpid(), getattr(signal, os.environ["HOW"]))
+    if step % 3 == 0 or run.should_stop:
+        run.save(state, step)
+    if run.should_stop:
+        break
+print("total", state["total"])
+"""
+
+
+def kept(script: Script) -> list[str]:
+    return sorted(path.name for path in script.run.checkpoints.iterdir())
+
+
+def test_a_loop_that_is_asked_to_stop_goes_on_where_it_was(script: Script) -> None:
+    done = script(COUNTING, inside={}, STOP_AT="5", HOW="SIGTERM")
+    assert (done.returncode, done.stdout) == (0, "total 15\nstep=5 total=15\n"), done.stderr
+    assert script.attempt.again() == "preempt" and kept(script) == ["step-3", "step-5"]
+    stopped = script.attempt.event("stopped")
+    assert stopped is not None and stopped["checkpoints"]["count"] == 2 and script.attempt.event("end") is None
+    done = script(COUNTING, inside={}, attempt=2)
+    assert done.stdout.splitlines()[0] == "resumed at step 5" and "total 55\n" in done.stdout
+    assert kept(script) == ["step-6", "step-9"] and script.attempt.event("end") and script.attempt.again() == ""
+    assert [row["total"] for row in script.run.history()] == [1, 3, 6, 10, 15, 21, 28, 36, 45, 55]
+
+
+def test_a_loop_that_is_killed_goes_on_from_its_last_checkpoint(script: Script) -> None:
+    assert script(COUNTING, inside={}, STOP_AT="8", HOW="SIGKILL").returncode == -9
+    os.truncate(script.run.checkpoint(6) / "state.json", 5)
+    done = script(COUNTING, inside={}, attempt=2)
+    assert "step-6 is damaged: state.json is not what was written; trying the one before" in done.stdout
+    assert "resumed at step 3\n" in done.stdout and "total 55\n" in done.stdout
+    assert [row["total"] for row in script.run.history()] == [1, 3, 6, 10, 15, 21, 28, 36, 45, 55]
+
+
+def test_a_signal_ends_a_loop_that_does_not_look(script: Script) -> None:
+    text = """
+        import os, signal
+        run = rampup.init()
+        run.log(step=1, loss=0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        run.log(step=2, loss=0.5)
+        """
+    assert script(text, inside={}).returncode == 143
+    assert [row["step"] for row in script.attempt.metrics()] == [1] and script.attempt.again() == ""
+
+
+def test_outside_nothing_is_saved(script: Script) -> None:
+    done = script(COUNTING)
+    assert done.returncode == 0 and "total 55" in done.stdout, done.stderr
+    assert [path.name for path in script.folder.iterdir()] == ["train.py"]
+
+
+def test_other_ranks_save_nothing_and_resume_the_same(script: Script) -> None:
+    assert script(COUNTING, inside={}, RANK="1", WORLD_SIZE="2").returncode == 0
+    assert not script.run.checkpoints.exists()
+    script(COUNTING, inside={}, attempt=2)
+    done = script(COUNTING, inside={}, attempt=3, RANK="1", WORLD_SIZE="2")
+    assert (done.returncode, done.stdout) == (0, "total 55\n") and kept(script) == ["step-6", "step-9"]
+
+
+def test_a_full_disk_in_the_last_checkpoint(script: Script) -> None:
+    text = """
+        run = rampup.init()
+        run.save({"x": 1}, 1)
+        run.save({"x": "y" * 100_000}, 2)
+        """
+    done = script(text, inside={}, limit=20)
+    assert done.returncode == 74 and f"can't write {script.run.checkpoint(2)}: File too large" in done.stderr
+    assert "error: the checkpoint of step 2 was not saved" in done.stdout and kept(script) == ["step-1"]
+    failed = script.attempt.event("save_failed")
+    assert failed is not None and failed["step"] == 2
+
+
+def test_a_ghost_ends_with_one_line(script: Script) -> None:
+    text = """
+        import os
+        run = rampup.init()
+        os.makedirs(f"{run.dir}/attempts/2")
+        run.save({"x": 1}, 1)
+        """
+    done = script(text, inside={})
+    assert done.stderr == "attempt 2 of this run has begun: attempt 1 writes no more\n"
+    assert not script.run.checkpoints.exists() and script.attempt.errors() == []
+
+
+def test_what_can_not_be_kept_is_named(script: Script) -> None:
+    done = script("rampup.init().save({'a': [1, {'b': object()}]}, 1)", inside={})
+    assert done.returncode == 1 and "run.save can't keep state['a'][1]['b'], a object" in done.stderr

@@ -1,6 +1,7 @@
 """Fit a + b x + c x^2 + d x^3 to sin(x) by gradient descent: the smallest loop that uses rampup.
 
-Run it with `rampup run polyfit lr=2e-6`, or by itself with `python train.py`.
+Run it with `rampup run polyfit lr=2e-6`, or by itself with `python train.py`. Stopped or killed, it goes on from its
+last checkpoint when it is started again.
 """
 
 import math
@@ -15,9 +16,10 @@ torch.manual_seed(run.config.seed)
 x = torch.linspace(-math.pi, math.pi, run.config.points)
 y = torch.sin(x)
 powers = torch.stack([x**power for power in range(4)])
-coefficients = torch.randn(4, requires_grad=True)
+state = run.resume() or {"coefficients": torch.randn(4)}
+coefficients = state["coefficients"].requires_grad_()
 
-for step in range(1, run.config.steps + 1):
+for step in range(run.step + 1, run.config.steps + 1):
     loss = (coefficients @ powers - y).square().sum()
     (gradient,) = torch.autograd.grad(loss, coefficients)
     with torch.no_grad():
@@ -25,6 +27,10 @@ for step in range(1, run.config.steps + 1):
     if step % 100 == 0:
         a, b, c, d = coefficients.tolist()
         run.log(step=step, loss=loss, a=a, b=b, c=c, d=d)
+    if step % 500 == 0 or run.should_stop:
+        run.save({"coefficients": coefficients}, step)
+    if run.should_stop:
+        break
 
 a, b, c, d = coefficients.tolist()
 if run.rank == 0:

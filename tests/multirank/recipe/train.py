@@ -2,12 +2,14 @@
 
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -126,6 +128,57 @@ class Stopped(Traced):
         if self.steps == 4:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)
+        return super().loss(model, batch)
+
+
+class Interrupted(Noisy):
+    """In each attempt but the last, after so many of its losses: asked to stop, or killed, by the settings."""
+
+    steps = 0
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        found = super().loss(model, batch)
+        self.steps += 1
+        attempt = int(os.environ["RAMPUP_ATTEMPT"])
+        ends = self.settings.ends[attempt - 1] if attempt <= len(self.settings.ends) else 0
+        if self.steps == ends:
+            self.end()
+        # Every source of random numbers has a part in it, so that each must be put back.
+        return found * (1 + 0.1 * random.random() + 0.1 * float(np.random.rand()) + 0.1 * float(np.random.randn()))
+
+    def end(self) -> None:
+        if self.settings.how == "killed after a pause":
+            time.sleep(0.3)  # what is being written now gets done
+        if self.settings.how.startswith("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif os.environ["RANK"] == "0":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Torn(Interrupted):
+    """Before the second attempt looks for a checkpoint, a bit of the newest one has changed."""
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        if (os.environ["RAMPUP_ATTEMPT"], os.environ["RANK"]) == ("2", "0"):
+            steps = Path(os.environ["RAMPUP_RUN_DIR"], "checkpoints").iterdir()
+            newest = max(steps, key=lambda path: int(path.name.removeprefix("step-")))
+            data = bytearray((newest / "state.pt").read_bytes())
+            data[len(data) // 2] ^= 4
+            (newest / "state.pt").write_bytes(data)
+
+
+class Ghost(Traced):
+    """A newer attempt begins while this one goes on."""
+
+    steps = 0
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        self.steps += 1
+        if self.steps == 8 and os.environ["RANK"] == "0":
+            time.sleep(0.2)  # what is being written now gets done
+            (Path(os.environ["RAMPUP_RUN_DIR"]) / "attempts" / "2").mkdir()
+        time.sleep(0.02)
         return super().loss(model, batch)
 
 

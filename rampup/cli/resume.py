@@ -1,0 +1,66 @@
+"""`rampup resume`: start a run again that was stopped, failed or ran out of time, from its last good checkpoint."""
+
+import click
+
+from rampup import runs
+from rampup.cli import output
+from rampup.cli.arguments import complete_run, dry_run_option, json_option
+from rampup.cli.run import given_resources, resource_options, stay_or_leave
+
+
+@click.command()
+@click.argument("wanted", shell_complete=complete_run, metavar="RUN")
+@click.option("--on", metavar="CLUSTER", help="Where to go on (default: where it ran).")
+@resource_options
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option of sbatch; may be repeated.")
+@click.option(
+    "--code",
+    type=click.Choice(["submitted", "current"]),
+    default="submitted",
+    help="The code as it was submitted (default), or as it is today.",
+)
+@click.option("--follow", is_flag=True, help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.")
+@click.option("--detach", is_flag=True, help="On this machine: return at once; the run survives this terminal.")
+@dry_run_option
+@json_option
+def command(
+    wanted: str,
+    on: str | None,
+    slurm: tuple[str, ...],
+    code: str,
+    follow: bool,
+    detach: bool,
+    dry_run: bool,
+    as_json: bool,
+    **resources: str | None,
+) -> int:
+    """Start a run again that was stopped, failed or ran out of time. RUN is an id or a unique prefix; no default.
+
+    \b
+    rampup resume 3kx9ab
+    rampup resume 3kx9ab --time 8:00:00 --follow
+    rampup resume 3kx9ab --on sandbox --nodes 2
+
+    It is the same run with one more attempt: it goes on after its newest sound checkpoint, with the settings and the
+    code that it was submitted with. With another number of ranks it goes on too, but not bit for bit.
+    """
+    from rampup import restart
+
+    run = runs.find(wanted)
+    restart.refuse_unless_ended(run)
+    spec = restart.spec_again(run, on, given_resources(resources), slurm)
+    if dry_run:
+        from rampup.cli.dry_run import show_plan
+
+        return show_plan(spec, as_json, run.path)
+    from rampup.cli import follow as following
+    from rampup.submit import start
+
+    with following.interrupt_flag() as interrupted:
+        with restart.alone(run):
+            restart.refuse_unless_ended(run)
+            restart.prepare(run, spec, code == "current", output.say)
+            if not as_json:
+                output.say(f"run {run.id}: attempt {len(run.attempt_numbers()) + 1}, in {run.path}")
+            launcher = start(run, spec, detach)
+        return stay_or_leave(run, launcher, detach, follow, interrupted, as_json)

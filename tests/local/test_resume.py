@@ -1,0 +1,146 @@
+"""`rampup resume` on this machine: the same run goes on, with its own code, and never twice."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli
+
+Eventually = Callable[..., None]
+
+COUNTS = """
+    import time
+    import rampup
+
+    run = rampup.init(steps=40)
+    state = run.resume() or {"step": 0, "total": 0}
+    while state["step"] < run.config.steps:
+        state = {"step": state["step"] + 1, "total": state["total"] + state["step"]}
+        run.log(step=state["step"], total=state["total"])
+        time.sleep(PAUSE)
+        if run.should_stop:
+            break
+        run.save(state, state["step"])
+    run.save(state, state["step"])
+    print("MARK", state["total"], flush=True)
+"""
+
+
+def script(cli: Cli, pause: float = 0.05, mark: str = "first") -> str:
+    return cli.script(COUNTS.replace("PAUSE", str(pause)).replace("MARK", mark))
+
+
+def detached(cli: Cli, eventually: Eventually, *words: str) -> Path:
+    """A run that has saved something."""
+    done = cli("run", "--detach", "--json", *words)
+    run = Path(json.loads(done.stdout)["dir"])
+    eventually(lambda: list((run / "checkpoints").glob("step-*")), 60, "a checkpoint")
+    return run
+
+
+def output_of(run: Path) -> str:
+    return "".join(path.read_text() for path in sorted(run.glob("attempts/*/rank-0.log")))
+
+
+def test_a_run_that_was_stopped_with_save_goes_on_where_it_was(cli: Cli, eventually: Eventually) -> None:
+    run = detached(cli, eventually, "--", "python", script(cli))
+    said = cli("cancel", "--save", str(run))
+    assert "cancelled: stopped in good order" in said.stderr
+    before = cli.json("show", str(run))
+    assert (before["state"], before["attempts"]) == ("cancelled", 1)
+    found = json.loads(cli("resume", str(run), "--json").stdout.splitlines()[-1])
+    assert (found["state"], found["attempts"], found["metrics"]["total"]) == ("completed", 2, sum(range(40)))
+    steps = [row["step"] for row in json.loads(cli("show", str(run), "--history", "--json").stdout)]
+    assert steps == list(range(1, 41)), "each step once, over both attempts"
+    refused = cli("resume", str(run), check=3)
+    assert "has completed" in refused.stderr
+
+
+@pytest.mark.parametrize("victim", ["rank", "launcher"])
+def test_a_run_that_was_killed_goes_on(cli: Cli, eventually: Eventually, victim: str) -> None:
+    run = detached(cli, eventually, "--", "python", script(cli))
+    facts = json.loads((run / "attempts" / "1" / "attempt.json").read_text())
+    pid = facts["pid"] if victim == "launcher" else rank_of(facts["pid"])
+    os.kill(pid, signal.SIGKILL)
+    cli("wait", str(run), check=100)
+    assert cli.json("resume", str(run))["metrics"]["total"] == sum(range(40))
+    assert cli.json("show", str(run))["attempts"] == 2
+
+
+def rank_of(supervisor: int) -> int:
+    """The process that trains: the child of the guardian."""
+    guardian = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0]
+    return int(Path(f"/proc/{guardian}/task/{guardian}/children").read_text().split()[0])
+
+
+def test_ctrl_c_lets_a_loop_that_listens_save(cli: Cli, eventually: Eventually) -> None:
+    process = cli.start("run", "--", "python", script(cli, pause=0.1))
+    eventually(lambda: list(cli.runs.glob("*/checkpoints/step-*")), what="a checkpoint")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    run = next(cli.runs.iterdir())
+    last = json.loads(cli("show", "--history", "--json").stdout)[-1]["step"]
+    assert (run / "checkpoints" / f"step-{last}").is_dir(), "saved at the very step where it stopped"
+    assert cli.json("resume", str(run))["metrics"]["total"] == sum(range(40))
+
+
+def test_the_time_limit_lets_a_loop_that_listens_save(cli: Cli) -> None:
+    cli.script(COUNTS.replace("PAUSE", "0.1").replace("MARK", "x").replace("steps=40", "steps=60"))
+    done = cli("run", "--time", "0:00:04", "--", "python", "script.py", check=104)
+    assert "time limit" in done.stderr
+    run = next(cli.runs.iterdir())
+    last = json.loads(cli("show", "--history", "--json").stdout)[-1]["step"]
+    assert (run / "checkpoints" / f"step-{last}").is_dir()
+    assert cli.json("resume", str(run), "--time", "1:00:00")["metrics"]["total"] == sum(range(60))
+
+
+def test_a_run_is_never_started_twice(cli: Cli, eventually: Eventually) -> None:
+    run = detached(cli, eventually, "--", "python", script(cli, pause=0.2))
+    refused = cli("resume", str(run), check=3)
+    assert "is running: it is not started twice" in refused.stderr
+    assert f"rampup cancel --save {run.name.rpartition('-')[2]}" in refused.stderr
+    cli("cancel", "--save", str(run))
+    several = [cli.start("resume", str(run), "--detach") for _ in range(3)]
+    ends = [process.communicate(timeout=60)[1] for process in several]
+    assert sorted(process.returncode for process in several) == [0, 3, 3], ends
+    assert cli.json("show", str(run))["attempts"] == 2
+    cli("cancel", str(run))
+
+
+def test_the_code_is_as_submitted_unless_asked(cli: Cli, eventually: Eventually) -> None:
+    run = detached(cli, eventually, "--", "python", script(cli, mark="old"))
+    cli("cancel", "--save", str(run))
+    script(cli, pause=0, mark="new")
+    cli("resume", str(run), "--detach")
+    eventually(lambda: len(list(run.glob("attempts/*"))) == 2 and (run / "attempts/2/events.jsonl").exists())
+    cli("cancel", "--save", str(run))
+    assert "old" in output_of(run) and "new" not in output_of(run)
+    cli("resume", str(run), "--code", "current")
+    assert f"new {sum(range(40))}" in output_of(run)
+    assert "old" in (run / "code-before-3" / "script.py").read_text(), "what ran before is kept"
+    records = [json.loads(line) for line in (run / "control.jsonl").read_text().splitlines()]
+    assert [row["code"] for row in records if row["what"] == "resumed"] == ["submitted", "current"]
+
+
+def test_a_command_that_does_not_listen_can_not_be_saved(cli: Cli, eventually: Eventually) -> None:
+    run = Path(json.loads(cli("run", "--detach", "--json", "--", "sleep", "60").stdout)["dir"])
+    eventually(lambda: (run / "attempts/1/attempt.json").exists())
+    refused = cli("cancel", "--save", str(run), check=3)
+    assert "does not listen" in refused.stderr
+    assert cli.json("show", str(run))["state"] == "running"
+    cli("cancel", str(run))
+
+
+def test_a_recipe_goes_on_with_other_ranks_and_says_that_it_is_not_exact(cli: Cli, eventually: Eventually) -> None:
+    words = ("digits", "epochs=30", "checkpoint.every=10steps", "--tasks-per-node", "2", "--cpus-per-task", "1")
+    run = detached(cli, eventually, *words)
+    cli("cancel", "--save", str(run))
+    found: dict[str, Any] = cli.json("resume", str(run), "--tasks-per-node", "1")
+    assert (found["state"], found["attempts"]) == ("completed", 2)
+    assert "not bit for bit: 2 ranks then, 1 now" in output_of(run)
+    assert cli.json("show", str(run))["config"]["resources"]["tasks_per_node"] == 1

@@ -1,0 +1,156 @@
+"""The state of a training with torch: complete, of one moment, in memory that is kept."""
+
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+
+from rampup.engines.torch_parts import RunningLoss
+from rampup.engines.torch_state import FILE, KeptMemory, State, average, packed, random_state, set_random_state, unpack
+from rampup.engines.torch_world import World
+from rampup.errors import RampupError
+from rampup.runtime.context import RankContext
+from rampup.runtime.job import Best
+from rampup.runtime.saving import Snapshot
+
+CPU = torch.device("cpu")
+BEST = Best("val_accuracy", 0.5, 1, 3)
+
+
+class Training:
+    """The parts of one, without the engine around them."""
+
+    def __init__(self, width: int = 4) -> None:
+        self.model: nn.Module = nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width), nn.Dropout(0.5))
+        self.model.register_buffer("unsaved", torch.zeros(2), persistent=False)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
+        self.loss = RunningLoss(CPU)
+        scaler = GradScaler("cpu", enabled=False)
+        self.state = State(self.model, self.optimizer, scaler, self.loss, World(RankContext(), CPU), seed=1)
+
+    def step(self) -> None:
+        loss = self.model(torch.randn(8, 3)).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.loss.add(loss.detach(), 8)
+        self.model.get_buffer("unsaved").add_(1)
+
+    def everything(self) -> list[Any]:
+        tensors = [*self.model.state_dict().values(), *self.model.buffers()]
+        moments = [each["exp_avg"] for each in self.optimizer.state_dict()["state"].values()]
+        return [tensor.tolist() for tensor in (*tensors, *moments)] + [self.loss.state()]
+
+
+def written(snapshot: Snapshot, folder: Path) -> Path:
+    file = io.BytesIO()
+    snapshot.files[FILE](file)  # type: ignore[operator]
+    path = folder / FILE
+    path.write_bytes(file.getvalue())
+    return path
+
+
+def test_another_process_goes_on_as_this_one(tmp_path: Path) -> None:
+    training = Training()
+    training.step()
+    snapshot = training.state.take(3, BEST, {"world_size": 1})
+    training.step()
+    training.step()  # what was taken must not follow
+    path = written(snapshot, tmp_path)
+    assert snapshot.meta == {"world_size": 1, "best": {"metric": "val_accuracy", "value": 0.5, "epoch": 1, "step": 3}}
+    other = Training()
+    assert other.state.put_back(path) == (3, BEST)
+    other.step()
+    other.step()
+    assert other.everything() == training.everything()
+
+
+def test_the_memory_is_kept(tmp_path: Path) -> None:
+    training = Training()
+    training.step()
+    memory = KeptMemory()
+    first = memory.copy_of({"model": training.model.state_dict(), "list": [torch.ones(2)]})
+    training.step()
+    second = memory.copy_of({"model": training.model.state_dict(), "list": [torch.zeros(2)]})
+    assert first["list"][0].data_ptr() == second["list"][0].data_ptr() and first["list"][0].tolist() == [0, 0]
+    assert second["model"]["0.weight"].data_ptr() == first["model"]["0.weight"].data_ptr()
+    assert second["model"]["0.weight"].data_ptr() != training.model.get_parameter("0.weight").data_ptr()
+    grown = memory.copy_of({"model": training.model.state_dict(), "list": [torch.zeros(5)]})
+    assert len(grown["list"][0]) == 5
+
+
+def test_the_best_has_memory_of_its_own(tmp_path: Path) -> None:
+    training = Training()
+    training.step()
+    best = training.state.take(1, BEST, {}, is_best=True)
+    training.step()
+    training.state.take(2, BEST, {})
+    other = Training()
+    assert other.state.put_back(written(best, tmp_path))[0] == 1
+
+
+def test_a_memory_layout_is_kept() -> None:
+    weight = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    copied = KeptMemory().copy_of({"model": [torch.ones(3), weight, torch.randn(2, 1).expand(2, 5)]})["model"]
+    assert copied[1].stride() == weight.stride() and torch.equal(copied[1], weight)
+    assert torch.equal(copied[0], torch.ones(3)) and copied[2].shape == (2, 5)
+
+
+def test_many_tensors_are_written_in_few_pieces() -> None:
+    class Counted:
+        writes = 0
+
+        def write(self, data: Any) -> int:
+            self.writes += 1
+            return memoryview(data).nbytes
+
+        def flush(self) -> None:
+            pass
+
+    state = {"model": {str(number): torch.ones(3) for number in range(200)}, "optimizer": [torch.ones(2)] * 100}
+    file = Counted()
+    torch.save(KeptMemory().copy_of(state), file)
+    assert file.writes < 60, "each makes the training loop wait for the interpreter"
+
+
+def numbers() -> list[float]:
+    return [
+        random.random(),
+        random.gauss(0, 1),
+        float(np.random.rand()),
+        float(np.random.randn()),
+        float(torch.rand(1)),
+    ]
+
+
+def test_every_source_of_random_numbers() -> None:
+    random.gauss(0, 1), np.random.randn()  # each keeps a second number for the next call
+    state = random_state(CPU)
+    expected = [numbers() for _ in range(3)]
+    numbers()
+    assert set_random_state(state, CPU)
+    assert [numbers() for _ in range(3)] == expected
+    assert not set_random_state(state[:-1], CPU), "of another version"
+
+
+def test_buffers_of_several_ranks() -> None:
+    ranks = [[torch.tensor([1.0, 2.0]), torch.tensor(4)], [torch.tensor([3.0, 6.0]), torch.tensor(5)]]
+    into = [torch.zeros(2), torch.tensor(0)]
+    unpack(packed(ranks[1]), into)
+    assert (into[0].tolist(), into[1].item()) == ([3.0, 6.0], 5)
+    average([packed(rank) for rank in ranks], into)
+    assert (into[0].tolist(), into[1].item()) == ([2.0, 4.0], 4)
+
+
+def test_another_model_is_a_clear_error(tmp_path: Path) -> None:
+    training = Training()
+    training.step()
+    path = written(training.state.take(1, None, {}), tmp_path)
+    with pytest.raises(RampupError, match="does not fit the model or the optimizer of now"):
+        Training(width=5).state.put_back(path)
