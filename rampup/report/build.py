@@ -1,7 +1,7 @@
 """From runs to one HTML file that needs nothing else: `write_report`. Called by `rampup report`, never inside a job.
 
-collect.py reads the runs, charts.py draws, sections.py writes the words, template.py holds the page. Nothing of a run
-is changed; the file appears whole or not at all.
+collect.py reads the runs, charts.py draws, sections.py writes the words, template.py holds the page, bundle.py what
+draws the charts in a browser. Nothing of a run is changed; the file appears whole or not at all.
 """
 
 import importlib.util
@@ -9,11 +9,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from rampup.errors import Refused, UsageError
-from rampup.report import charts, sections, template
-from rampup.report.collect import Story, collect
+from rampup.report import bundle, charts, sections, template
+from rampup.report.collect import collect
+from rampup.report.restarts import Mark
+from rampup.report.story import Story
 from rampup.rundir import RunDir
 
 MOST_RUNS = 50
@@ -29,7 +31,7 @@ class Written(Struct, frozen=True):
 
 
 def default_file(runs: Sequence[RunDir]) -> Path:
-    return (runs[0].path if len(runs) == 1 else Path.cwd()) / "report.html"
+    return runs[0].report_file if len(runs) == 1 else Path.cwd() / runs[0].report_file.name
 
 
 def write_report(runs: Sequence[RunDir], out: Path, png_folder: Path | None = None) -> Written:
@@ -46,25 +48,33 @@ def write_report(runs: Sequence[RunDir], out: Path, png_folder: Path | None = No
     return Written(out, len(page), stories, pngs)
 
 
+def missing_packages() -> list[str]:
+    return [name for name in ("altair", "vl_convert") if importlib.util.find_spec(name) is None]
+
+
 def refuse_without_altair() -> None:
-    missing = [name for name in ("altair", "vl_convert") if importlib.util.find_spec(name) is None]
+    missing = missing_packages()
     if missing:
         raise Refused(f"a report needs {' and '.join(missing)}", "pip install 'rampup[report]'")
 
 
 def page_of(stories: Sequence[Story], labels: list[str], drawn: list[charts.Chart], left: list[str]) -> str:
     body = sections.body(stories, labels, drawn, left)
+    marks: list[list[Mark]] = []
+    marks += (chart.marks for chart in drawn if chart.marks not in marks)  # most charts share them
     data = {
         "runs": labels,
+        "marks": to_builtins(marks),
         "charts": [
             {
                 "spec": charts.specification(chart),
+                "marks": marks.index(chart.marks),
                 "series": [{"run": it.run, "kind": it.kind, "xs": it.xs, "ys": it.ys} for it in chart.series],
             }
             for chart in drawn
         ],
     }
-    return template.fill(sections.title_of(stories), body, data, charts.script_bundle() if drawn else "")
+    return template.fill(sections.title_of(stories), body, data, bundle.script_bundle() if drawn else "")
 
 
 def write_whole(out: Path, content: bytes) -> None:

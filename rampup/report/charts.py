@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from rampup.records import Record
-from rampup.report.collect import Story, finite
+from rampup.report import restarts
+from rampup.report.story import NOT_MEASURED, Story, finite
 from rampup.report.thin import fitting_limit, thin
 
 COLOURS = (
@@ -26,6 +27,7 @@ PHASE_COLOURS = {
     "evaluation": "#2fae66",
     "saving": "#f2853f",
     "other": "#a9b1ba",
+    NOT_MEASURED: "#d5dae0",
 }
 POINTS = 30_000
 """Of all curves in one page together, which keeps it below 2 MB."""
@@ -61,6 +63,8 @@ class Chart(Struct):
     zero: bool = False
     nodes: bool = False
     """The lines are nodes of one run, which the legend of the page does not name."""
+    marks: list[restarts.Mark] = []
+    """Where later attempts took up."""
 
 
 def charts_of(stories: Sequence[Story], labels: Sequence[str]) -> tuple[list[Chart], list[str]]:
@@ -68,7 +72,11 @@ def charts_of(stories: Sequence[Story], labels: Sequence[str]) -> tuple[list[Cha
     groups = metric_groups(stories)
     drawn, left = groups[:MOST_METRICS], groups[MOST_METRICS:]
     charts = [metric_chart(base, stories, labels) for base in drawn]
-    found = [*charts, *phase_chart(stories, labels), *machine_charts(stories, labels)]
+    machine = list(machine_charts(stories, labels))
+    at_steps, at_times = restarts.step_marks(stories, labels), restarts.time_marks(stories, labels)
+    for chart in (*charts, *machine):
+        chart.marks = at_times if chart.section == "machine" else at_steps
+    found = [*charts, *phase_chart(stories, labels), *machine]
     lines = [series for chart in found if chart.section != "phases" for series in chart.series]
     limit = fitting_limit([len(line.xs) for line in lines], POINTS)
     for line in lines:
@@ -202,7 +210,7 @@ def node_lines(stories: Sequence[Story], labels: Sequence[str], key: str, factor
         for node, parts in list(story.system.items())[:MOST_NODES]:
             # a last sample may find no process of the run any more
             values = [[(row["t"], row.get(key)) for row in part if key != "rss_mb" or row.get(key)] for part in parts]
-            yield time_line(label, node, values, factor, begin_of(story))
+            yield time_line(label, node, values, factor, story.sampled[0])
 
 
 def gpu_lines(stories: Sequence[Story], labels: Sequence[str]) -> Iterator[Series]:
@@ -214,18 +222,13 @@ def gpu_lines(stories: Sequence[Story], labels: Sequence[str]) -> Iterator[Serie
                     line = found.setdefault(f"{node} GPU {gpu.get('gpu')}", [[] for _ in parts])
                     line[number].append((t, gpu.get("util_percent")))
             for which, values in found.items():
-                yield time_line(label, which, values, 1.0, begin_of(story))
+                yield time_line(label, which, values, 1.0, story.sampled[0])
 
 
 def gpu_samples(part: Sequence[Record]) -> Iterator[tuple[float, Record]]:
     for row in part:
         gpus = row.get("gpus")
         yield from ((row["t"], gpu) for gpu in (gpus if isinstance(gpus, list) else []) if isinstance(gpu, dict))
-
-
-def begin_of(story: Story) -> float:
-    """The first sample."""
-    return min((row["t"] for parts in story.system.values() for part in parts for row in part), default=0.0)
 
 
 def time_line(run: str, node: str, parts: list[list[tuple[float, Any]]], factor: float, begin: float) -> Series:
@@ -253,13 +256,23 @@ def rows_of(chart: Chart) -> list[dict[str, Any]]:
     ]
 
 
+def datasets(chart: Chart) -> dict[str, list[dict[str, Any]]]:
+    return {"points": rows_of(chart), "marks": to_builtins(chart.marks)}
+
+
 def specification(chart: Chart, for_paper: bool = False) -> dict[str, Any]:
-    """Vega-Lite, with data named `points`. On paper there is a legend in each; a page has one for all charts."""
-    built = phase_bars(chart) if chart.section == "phases" else lines(chart, for_paper)
+    """Vega-Lite, with data named as in `datasets`. On paper there is a legend in each; a page has one for all charts.
+
+    altair's own check of every part takes a third of the time; a test makes it.
+    """
+    from altair.utils.schemapi import debug_mode
+
     width, height = (640, 360) if for_paper else ("container", 260)
     if chart.section == "phases":
         height = 60 + 28 * len(chart.runs)
-    spec: dict[str, Any] = built.properties(width=width, height=height).to_dict()
+    with debug_mode(False):
+        built = phase_bars(chart) if chart.section == "phases" else lines(chart, for_paper)
+        spec: dict[str, Any] = built.properties(width=width, height=height).to_dict(validate=False)
     spec.pop("config", None)  # colours of text and grid are the page's own
     return spec
 
@@ -285,11 +298,15 @@ def lines(chart: Chart, for_paper: bool) -> Any:
         strokeWidth=1.7,
         point=alt.OverlayMarkDef(size=18) if shown <= FEW_POINTS and len(chart.series) <= MANY_LINES else False,
     )
+    several = not alone and not chart.nodes
+    colour = colour_of_line(chart, alone, kinds, for_paper) if several else alt.value(restarts.GREY)
+    under, over = restarts.layers(colour, numbered=not several) if chart.marks else ([], [])
     if for_paper:
-        return line
+        return alt.layer(line, *under, *over) if chart.marks else line
     near = alt.selection_point(name="near", nearest=True, on="pointermove", clear="pointerout", empty=False)
     dots = base.mark_circle(size=60).encode(opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)))
-    return alt.layer(line, dots.encode(tooltip=tooltip, strokeDash=alt.value([1, 0])).add_params(near))
+    dots = dots.encode(tooltip=tooltip, strokeDash=alt.value([1, 0])).add_params(near)
+    return alt.layer(line, *under, dots, *over)
 
 
 def axis_of(chart: Chart) -> Any:
@@ -344,14 +361,6 @@ def png(chart: Chart) -> bytes:
     """The chart for a paper: white, with its own legend, twice the resolution of a screen."""
     import vl_convert
 
-    spec = specification(chart, for_paper=True) | {"datasets": {"points": rows_of(chart)}, "background": "white"}
+    spec = specification(chart, for_paper=True) | {"datasets": datasets(chart), "background": "white"}
     drawn: bytes = vl_convert.vegalite_to_png(spec, scale=2)
     return drawn
-
-
-def script_bundle() -> str:
-    """Vega, Vega-Lite and vega-embed as one script: the page needs no network."""
-    import vl_convert
-
-    # its types want a snippet; without one it is altair's own bundle
-    return vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]

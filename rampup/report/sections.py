@@ -5,27 +5,34 @@ Everything that comes from a run passes `text()`, which escapes it. Called by bu
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rampup.diagnose.catalogue import Finding
 from rampup.report.charts import COLOURS, MOST_NODES, Chart
-from rampup.report.collect import Story, finite, table
+from rampup.report.story import NOT_MEASURED, Story, table
 from rampup.report.template import text
+from rampup.report.tries import attempts_table, effective
+from rampup.report.words import LONGEST_VALUE, cut, duration, html_table, moment, number, shown
 
 LABEL_SETTINGS = 3
 LABEL_LENGTH = 60
-LONGEST_VALUE = 600
 SECTIONS = {
     "curves": "Curves",
     "throughput": "Throughput",
     "phases": "Where the time went",
     "machine": "CPU and memory",
 }
+AFTER_CHARTS = 2
+"""Of these sections stand before that on attempts."""
+KILLED = "by when its training began; rank 0 writes the phases when it ends, and it could not"
+SOME_KILLED = "as rank 0 measured it; where it was killed, only when its training began is known"
+MARKS = "A dashed line is where a later attempt took up; its number stands above."
+MARKS_OF_MANY = "A dashed line is where a later attempt of the run of that colour took up."
 NO_CHART = {
     "curves": "No metrics were written.",
     "throughput": "No samples_s was written.",
-    "phases": "The phases were not measured: rank 0 writes them when training ends in good order.",
+    "phases": "The phases were not measured: rank 0 writes them when it ends.",
     "machine": "There are no samples of CPU and memory.",
 }
 
@@ -37,6 +44,8 @@ def title_of(stories: Sequence[Story]) -> str:
 def body(stories: Sequence[Story], labels: Sequence[str], drawn: Sequence[Chart], left: Sequence[str]) -> str:
     head = one_head(stories[0]) if len(stories) == 1 else many_head(stories, labels)
     parts = [head, notes(stories, labels), *(section(key, drawn, stories, left) for key in SECTIONS)]
+    if len(stories) == 1 and (inner := attempts_table(stories[0])):
+        parts.insert(2 + AFTER_CHARTS, f"<h2>Attempts</h2>{inner}")
     if len(stories) == 1:
         parts += [f"<h2>{name}</h2>{inner}" for name, inner in particulars(stories[0]) if inner]
     else:
@@ -53,7 +62,8 @@ def one_head(story: Story) -> str:
     cards = {
         "took": duration(story.wall_s) if story.wall_s is not None else None,
         "ranks": story.attempt.get("world_size"),
-        "attempts": story.attempts if story.attempts > 1 else None,
+        "attempts": len(story.tries) if len(story.tries) > 1 else None,
+        "effective training time": effective(story),
         "on": where,
         "created": moment(story.identity.get("created")),
         **({f"best {story.best['metric']}{when(story.best)}": number(story.best["value"])} if story.best else {}),
@@ -88,6 +98,7 @@ def many_row(index: int, story: Story, label: str, stories: Sequence[Story]) -> 
     )
     best = f"{story.best['metric']} {number(story.best['value'])}{when(story.best)}" if story.best else ""
     took = duration(story.wall_s) if story.wall_s is not None else ""
+    took += f" in {len(story.tries)} attempts" if len(story.tries) > 1 else ""
     settings = settings_of(story)
     differing = ", ".join(f"{name}={shown(settings[name])}" for name in differing_of(stories) if name in settings)
     why = f": {story.state.cause}" if story.state.cause else ""
@@ -155,23 +166,33 @@ def heading(chart: Chart) -> str:
 
 
 def below(key: str, stories: Sequence[Story], left: Sequence[str]) -> str:
+    words: list[str] = []
+    if key == "curves" and any(len(story.tries) > 1 for story in stories):
+        words.append(MARKS if len(stories) == 1 else MARKS_OF_MANY)
     if key == "curves" and left:
-        return f"<p class='soft small'>Not drawn, for there are too many: {text(cut(', '.join(left), 600))}</p>"
+        words.append(f"Not drawn, for there are too many: {cut(', '.join(left), 600)}")
     if key == "phases" and len(stories) == 1 and stories[0].phases.get("wall", 0.0) > 0:
-        wall = stories[0].phases["wall"]
-        shares = [f"{name} {value / wall:.0%}" for name, value in stories[0].phases.items() if name != "wall"]
-        return f"<p class='small'>{text(' · '.join(shares))} of {duration(wall)}, as rank 0 measured it</p>"
+        return f"<p class='small'>{text(phases_line(stories[0]))}</p>"
     hidden = sum(max(0, len(story.system) - MOST_NODES) for story in stories)
     if key == "machine" and hidden:
-        return f"<p class='soft small'>{hidden} more nodes are not drawn.</p>"
-    return ""
+        words.append(f"{hidden} more nodes are not drawn.")
+    return "".join(f"<p class='soft small'>{text(line)}</p>" for line in words)
+
+
+def phases_line(story: Story) -> str:
+    wall, several = story.phases["wall"], len(story.tries) > 1
+    shares = [f"{name} {value / wall:.0%}" for name, value in story.phases.items() if name != "wall"]
+    of = f"{duration(wall)} over {len(story.tries)} attempts" if several else duration(wall)
+    how = (SOME_KILLED if several else KILLED) if NOT_MEASURED in story.phases else "as rank 0 measured it"
+    return f"{' · '.join(shares)} of {of}, {how}"
 
 
 # particulars ------------------------------------------------------------------------------------------------------
 
 
 def folded(story: Story, label: str) -> str:
-    inner = "".join(f"<h2>{name}</h2>{part}" for name, part in particulars(story) if part)
+    parts = [("Attempts", attempts_table(story)), *particulars(story)]
+    inner = "".join(f"<h2>{name}</h2>{part}" for name, part in parts if part)
     return (
         f"<details><summary>{text(label)} <span class='soft'>{text(story.run.id)}</span> {badge(story)}</summary>"
         f'<p class="soft small">{text(story.run.path)}</p>{cause(story)}{missing(story)}{inner}</details>'
@@ -220,13 +241,6 @@ def pairs(name: str, values: dict[str, Any]) -> str:
     return f"<div class='wide'>{html_table((name, ''), rows)}</div>"
 
 
-def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
-    """`rows` hold HTML already."""
-    top = "".join(f"<th>{text(cell)}</th>" for cell in head)
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table class='{kind}'><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
-
-
 # settings that differ ---------------------------------------------------------------------------------------------
 
 
@@ -265,36 +279,3 @@ def labels_of(stories: Sequence[Story]) -> list[str]:
     ]
     count = Counter(labels)
     return [f"{label} #{place}" if count[label] > 1 else label for place, label in enumerate(labels, 1)]
-
-
-# words ------------------------------------------------------------------------------------------------------------
-
-
-def cut(words: str, length: int) -> str:
-    return words if len(words) <= length else f"{words[: length - 1]}…"
-
-
-def shown(value: Any) -> str:
-    return cut("none" if value is None else str(value), LONGEST_VALUE)
-
-
-def number(value: Any) -> str:
-    """Four digits, thousands with commas; what is null was no finite number."""
-    if value is None:
-        return "not finite"
-    found = finite(value)
-    if found is None:
-        return cut(str(value), 40)
-    return f"{found:,.0f}" if isinstance(found, int) or abs(found) >= 1000 else f"{found:.4g}"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def moment(t: Any) -> str | None:
-    seconds = finite(t)
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds and 0 < seconds < 1e11 else None

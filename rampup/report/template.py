@@ -44,6 +44,8 @@ td:first-child { white-space: nowrap } .runs td { white-space: nowrap; overflow-
 .runs td:first-child { white-space: normal; min-width: 20ch; overflow-wrap: anywhere }
 .runs td:nth-child(3) { white-space: normal; min-width: 16ch; max-width: 60ch }
 .runs td:nth-child(6) { white-space: normal; min-width: 60ch }
+.tries td { white-space: nowrap } .tries td:nth-child(6) { white-space: normal; min-width: 24ch }
+.tries td:nth-child(-n+5), .tries th:nth-child(-n+5) { text-align: right } .tries { width: auto }
 pre { background: var(--card); border-radius: 8px; padding: 12px; overflow: auto; max-height: 480px; margin: 8px 0;
   font: 12.5px/1.45 ui-monospace, Menlo, Consolas, monospace }
 details { border-top: 1px solid var(--line); padding: 10px 0 }
@@ -53,7 +55,7 @@ button.key { all: unset; cursor: pointer; display: inline-flex; gap: 8px; align-
 button.key:focus-visible { outline: 2px solid var(--bar) }
 button.key.off { opacity: .35; text-decoration: line-through }
 .swatch { width: 14px; height: 14px; border-radius: 3px; flex: none }
-#vg-tooltip-element { font-size: 13px } @media print { details { break-inside: avoid } }
+#vg-tooltip-element { font-size: 13px; max-width: min(460px, 92vw) } @media print { details { break-inside: avoid } }
 """
 
 SCRIPT = """
@@ -69,6 +71,9 @@ function rows(chart) {
   }
   return found;
 }
+function marks(chart) {
+  return page.marks[chart.marks].filter(mark => !hidden.has(mark.run)).map(mark => Object.assign({}, mark));
+}
 function look() {
   const style = getComputedStyle(document.documentElement);
   const [text, soft, line] = ['--text', '--soft', '--line'].map(name => style.getPropertyValue(name).trim());
@@ -83,7 +88,7 @@ async function draw() {
   views = [];
   for (const [index, chart] of page.charts.entries()) {
     const place = document.getElementById('plot-' + index);
-    const spec = Object.assign({}, chart.spec, {data: {name: 'points', values: rows(chart)}});
+    const spec = Object.assign({}, chart.spec, {datasets: {points: rows(chart), marks: marks(chart)}});
     try {
       views.push(await vegaEmbed(place, spec, {actions: false, renderer: 'canvas', config: look(),
         tooltip: {theme: scheme.matches ? 'dark' : 'light', sanitize: plain}}));

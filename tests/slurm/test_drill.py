@@ -1,6 +1,7 @@
 """`rampup drill` on a sandbox of its own, because nodes go down: two of the faults; `make drill` has them all."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ FAULTS = ("ghost", "preempted-with-grace")
 @pytest.fixture(scope="module")
 def found(packages: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Small and slow: the ranks must still be training when the next attempt begins."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("drill"), "drill")
+    sandbox = Sandbox(tmp_path_factory.mktemp("drill"), f"drill{os.getpid()}")
     words = [HEAVY, "width=64", "steps=40", "pause_s=0.25", "checkpoint.every=2steps", "--on", sandbox.name]
     words += ["--nodes", "2", "--json", *(word for fault in (*FAULTS, "preempted") for word in ("--fault", fault))]
     try:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rampup.errors import Refused, UsageError
-from rampup.report import build, charts, sections
+from rampup.report import build, bundle, charts, restarts, sections
 from rampup.report.collect import collect, plain_lines
+from rampup.report.facts import facts_of
 from rampup.rundir import RunDir
 
 T0 = 1_794_804_968.0
@@ -61,13 +62,13 @@ def make(root: Path, run_id: str = "aaaaaa", rows: list[dict[str, Any]] | None =
     return run
 
 
-REAL_BUNDLE = charts.script_bundle
+REAL_BUNDLE = bundle.script_bundle
 
 
 @pytest.fixture(autouse=True)
 def short_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making the real bundle takes seconds: one test does it."""
-    monkeypatch.setattr(charts, "script_bundle", lambda: "/* bundle */")
+    monkeypatch.setattr(bundle, "script_bundle", lambda: "/* bundle */")
 
 
 class Page(HTMLParser):
@@ -158,6 +159,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     run.env_file.write_text(json.dumps({HOSTILE: HOSTILE, "variables": {HOSTILE: HOSTILE}, "packages": {HOSTILE: 1}}))
     run.attempt(1).error_file(0).write_text(json.dumps({"rank": 0, "traceback": HOSTILE}))
     run.attempt(1).system_file("a<img>").write_text(lines([{"t": T0, "cpu_percent": 1}]))
+    resumed(run, 2, 400, 20, 30, ended=T0 + 420, outcome="failed", cause=HOSTILE)
     for page in (report(run), report(run, other)):
         assert page.tags.count("script") == 3 and "img" not in page.tags and "onerror" not in page.attributes
         assert "<script>alert" in page.words and "\x00" not in page.source
@@ -187,8 +189,13 @@ def test_a_wreck_is_still_reported(tmp_path: Path) -> None:
         '{"t":"now"}\n{"t":1,"cpu_percent":"x","gpus":[1,{"gpu":null,"util_percent":5}]}'
     )
     page = report(run)
-    assert "Missing or unreadable" in page.words and "can't be told" in page.words
-    assert "unknown" in page.words and "makes no sense" in page.words
+    for words in (
+        "config.json: train, resources, origins, cluster, command: foreign and left out",
+        "attempts/1/attempt.json: outcome, started, ended, world_size: foreign and left out",
+        "attempts/1/events.jsonl: phases, what: foreign and left out",
+        "attempts/1/metrics.jsonl: 1 line is torn or foreign and left out",
+    ):
+        assert words in page.words, words
 
 
 def test_a_directory_without_anything(tmp_path: Path) -> None:
@@ -198,18 +205,112 @@ def test_a_directory_without_anything(tmp_path: Path) -> None:
     assert "run.json: missing" in page.words and "the run has not started" in page.words
 
 
-def test_a_resumed_run_is_one_story(tmp_path: Path) -> None:
-    run = make(tmp_path, rows=epochs(4))
-    again = run.attempt(2)
+def resumed(run: RunDir, number: int, began: float, step: int, last: int, **facts: Any) -> None:
+    """One more attempt, which goes on after `step`: a start of ten seconds, then a second for each step."""
+    again = run.attempt(number)
     again.path.mkdir()
-    again.metrics_file.write_text(lines([{"step": 30, "train_loss": 9.0, "samples_s": 1.0, "t": T0 + 500}]))
-    again.events_file.write_text(lines([{"what": "resumed", "step": 20, "t": T0 + 400}]))
-    again.system_file("vm").write_text(lines([{"t": T0 + 400, "cpu_percent": 50.0}]))
-    page = report(run)
+    t = T0 + began + 10
+    again.facts_file.write_text(json.dumps({"launcher": "spawn", "world_size": 1, "started": T0 + began, **facts}))
+    again.events_file.write_text(lines([{"what": "start", "t": t}, {"what": "resumed", "step": step, "t": t}]))
+    row = {"step": last, "train_loss": 9.0, "samples_s": 1.0, "t": t + last - step}
+    again.metrics_file.write_text(lines([row]))
+    again.system_file("vm").write_text(lines([{"t": T0 + began + 5, "cpu_percent": 50.0}]))
+
+
+def interrupted(root: Path, run_id: str = "aaaaaa", **changes: Any) -> RunDir:
+    """Killed after step 40, back to 20, then a time limit; the third attempt completes it."""
+    killed = {"outcome": "failed", "cause": "rank 0 was killed", "exit_code": 137}
+    run = make(root, run_id, facts=killed, **changes)
+    run.attempt(1).events_file.write_text(lines([{"what": "start", "t": T0 + 10}]))
+    run.attempt(1).progress_file.write_text(json.dumps({"step": 40, "t": T0 + 90}))
+    resumed(run, 2, 400, 20, 30, ended=T0 + 420, outcome="again", why="timeout")
+    resumed(run, 3, 500, 30, 90, ended=T0 + 600, outcome="completed")
+    phases = {"start": 10.0, "compute": 60.0, "wall": 100.0}
+    with open(run.attempt(3).events_file, "a") as file:
+        file.write(lines([{"what": "end", "phases": phases, "t": T0 + 600}]))
+    return run
+
+
+def test_a_resumed_run_is_one_story(tmp_path: Path) -> None:
+    page = report(interrupted(tmp_path))
     train = page.data["charts"][0]["series"][0]
-    assert (train["xs"], train["ys"]) == ([10, 20, 30], [1, 0.5, 9])
-    cpu = next(chart for chart in page.data["charts"] if "minutes" in str(chart["spec"]))["series"][0]
-    assert cpu["ys"] == [90, 90, 90, 90, 90, None, 50]
+    assert (train["xs"], train["ys"]) == ([10, 20, 30, 90], [1, 0.5, 9, 9])
+    cpu = next(chart for chart in page.data["charts"] if "minutes" in str(chart["spec"]))
+    assert cpu["series"][0]["ys"] == [90, 90, 90, 90, 90, None, 50, None, 50]
+
+
+def marks_of(page: Page, which: str) -> list[tuple[float, str, str]]:
+    chart = next(chart for chart in page.data["charts"] if which in str(chart["spec"].get("layer")))
+    return [(mark["x"], mark["label"], mark["words"]) for mark in page.data["marks"][chart["marks"]]]
+
+
+def test_restarts_are_marked_in_every_chart(tmp_path: Path) -> None:
+    page = report(interrupted(tmp_path))
+    words = [
+        "attempt 2 from step 20, after: rank 0 was killed",
+        "attempt 3 from step 30, after: time limit",
+    ]
+    for which in ("'loss'", "samples/s"):
+        assert marks_of(page, which) == [(20, "2", words[0]), (30, "3", words[1])]
+    assert marks_of(page, "minutes") == [(400 / 60, "2", words[0]), (500 / 60, "3", words[1])]
+    assert "its number stands above" in page.words
+    once = report(make(tmp_path, "bbbbbb"))
+    assert "dashed line" not in once.words and once.data["marks"] == [[]]
+    assert "marks" not in str(once.data["charts"][0]["spec"])
+
+
+def test_the_section_on_attempts(tmp_path: Path) -> None:
+    page = report(interrupted(tmp_path))
+    table = page.source[page.source.index("<h2>Attempts</h2>") : page.source.index("<h2>Where the time went")]
+    cells = re.findall(r"<td>(.*?)</td>", table)
+    assert cells[:7] == ["1", "0", "40", "20", "1 min 40 s", "failed: rank 0 was killed", ""]
+    assert cells[7:14] == ["2", "20", "30", "0", "20.0 s", "again: timeout", ""]
+    assert cells[15:20] == ["30", "90", "0", "1 min 40 s", "completed"]
+    # steps of 2 s (80 s for 40), 20 of them in vain; 10 and 90 s in the others; of 600 s
+    assert "20 steps were redone, 40.0 s of work. Effective training time: 23%, the part of all time" in table
+    assert "3 min 40 s" in page.words, "all three, without the time between them"
+    only = report(make(tmp_path, "bbbbbb"))
+    assert "Attempts" not in only.words and "ffective" not in only.words
+
+
+def test_phases_are_those_of_all_attempts(tmp_path: Path) -> None:
+    run = interrupted(tmp_path)
+    assert collect(run).phases == {"start": 30, "compute": 60, "wall": 220, "not measured": 100}
+    line = "start 14% · compute 27% · not measured 45% of 3 min 40 s over 3 attempts, as rank 0 measured it; where"
+    assert line in report(run).words
+    assert facts_of(collect(run)).phases["start"] == 10, "nobody is to blame for starting three times"
+    assert not [words for words in collect(run).missing if "phases" in words], "the last attempt has written its own"
+
+
+def test_several_runs_with_attempts(tmp_path: Path) -> None:
+    runs = [interrupted(tmp_path, "aaaaaa", train={"lr": 1}), make(tmp_path, "bbbbbb", train={"lr": 2})]
+    page = report(*runs)
+    assert "3 min 40 s in 3 attempts" in page.words and page.words.count("Attempts") == 1
+    assert "attempt of the run of that colour" in page.words
+    assert {mark["run"] for marks in page.data["marks"] for mark in marks} == {"lr=1"}
+
+
+def test_marks_share_a_place_and_their_numbers_never_touch(tmp_path: Path) -> None:
+    run = interrupted(tmp_path)
+    for number, step in enumerate((90, 90, 90, 91, 3000), 4):
+        resumed(run, number, 1000 + number, step, 5000)
+    run.attempt(9).path.mkdir()  # it was killed at once
+    story = collect(run)
+    found = restarts.step_marks([story], ["it"])
+    assert [(mark.x, mark.label) for mark in found] == [(20, "2"), (30, ""), (90, ""), (91, ""), (3000, "8")]
+    assert found[2].words.count("; attempt ") == 2
+    resumed(run, 10, 2000, 3000, 5000)
+    assert restarts.step_marks([collect(run)], ["it"])[-1].label == "8-10"
+    assert "attempt 9 (it did not get to a step), after: " not in str(found), "there is no step to mark"
+    assert len(restarts.time_marks([story], ["it"])) == 7
+
+
+def test_many_attempts_stay_few_marks(tmp_path: Path) -> None:
+    run = interrupted(tmp_path)
+    for number in range(4, 400):
+        resumed(run, number, 100.0 * number, number, number + 1)
+    marks = restarts.step_marks([collect(run)], ["it"])
+    assert len(marks) == restarts.MOST_MARKS and marks[-1].x == 399
 
 
 def test_a_value_that_is_no_number_is_noted(tmp_path: Path) -> None:
@@ -267,11 +368,72 @@ def test_charts_for_papers(tmp_path: Path) -> None:
 
 
 def test_the_page_needs_no_network_and_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "script_bundle", REAL_BUNDLE)
+    monkeypatch.setattr(bundle, "script_bundle", REAL_BUNDLE)
     page = report(make(tmp_path))
     assert 500_000 < len(page.source) < 2_000_000 and "vegaEmbed" in page.scripts[1]
     assert not re.search(r"<(script|link|img|iframe)[^>]*(src|href)=", page.source[: page.source.index("page-data")])
     assert "default-src 'none'" in page.source
+
+
+def test_every_chart_is_valid_vega_lite(tmp_path: Path) -> None:
+    """altair checks what the report itself does not take the time to."""
+    import altair
+
+    runs = [make(tmp_path, f"aaaaa{letter}", train={"lr": lr}) for letter, lr in (("a", 1), ("b", 2))]
+    runs.append(interrupted(tmp_path, "aaaaac"))
+    for stories in ([collect(runs[0])], [collect(runs[2])], [collect(run) for run in runs]):
+        drawn, _ = charts.charts_of(stories, sections.labels_of(stories))
+        assert {chart.section for chart in drawn} == {"curves", "throughput", "phases", "machine"}
+        for chart in drawn:
+            for for_paper in (False, True):
+                altair.Chart.from_dict(charts.specification(chart, for_paper))  # raises what is wrong
+
+
+def test_the_script_is_kept_and_made_again_when_it_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(bundle, "make", lambda: made.append(1) or "let vega = 1;\r\n")
+    assert [REAL_BUNDLE(), REAL_BUNDLE()] == ["let vega = 1;\r\n"] * 2 and len(made) == 1
+    kept = bundle.kept_file()
+    assert kept.parent == tmp_path / "cache" / "rampup" and os.listdir(kept.parent) == [kept.name]
+    for damaged in (b"", kept.read_bytes()[:-1], b"\xff" * 99):
+        kept.write_bytes(damaged)
+        assert REAL_BUNDLE() == "let vega = 1;\r\n"
+    assert len(made) == 4
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
+    assert REAL_BUNDLE() == "let vega = 1;\r\n", "no cache, no harm"
+
+
+def test_phases_of_a_rank_that_failed(tmp_path: Path) -> None:
+    run = make(tmp_path, facts={"outcome": "failed", "cause": "x"})
+    left = {"what": "phases", "phases": {"start": 10.0, "data": 80.0, "other": 10.0, "wall": 100.0}, "t": T0 + 100}
+    run.attempt(1).events_file.write_text(lines([{"what": "start", "t": T0 + 10}, left]))
+    page = report(run)
+    assert "data 80% · other 10% of 1 min 40 s, as rank 0 measured it" in page.words
+    assert "80% of the time went into data loading" in page.words and "Missing" not in page.words
+
+
+def test_phases_of_a_rank_that_was_killed(tmp_path: Path) -> None:
+    run = make(tmp_path, facts={"outcome": "failed", "cause": "killed"})
+    run.attempt(1).events_file.write_text(lines([{"what": "start", "t": T0 + 25}]))
+    page = report(run)
+    assert "start 25% · not measured 75% of 1 min 40 s, by when its training began" in page.words
+    assert "the phases: rank 0 writes them when it ends, and it could not" in page.words
+    (bars,) = (chart for chart in page.data["charts"] if chart["series"][0]["kind"] == "start")
+    assert [(line["kind"], line["xs"]) for line in bars["series"]] == [("start", [25]), ("not measured", [75])]
+    about = {note.id for note in collect(run).notes}
+    assert about == {"still-improving"}, "nothing is advised about what nobody measured"
+
+
+def test_cpus_are_those_of_the_nodes_not_of_the_login_node(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.config_file.write_text(json.dumps(CONFIG | {"cluster": {"name": "x", "scheduler": "slurm"}}))
+    run.attempt(1).facts_file.write_text(json.dumps(collect(run).attempt | {"launcher": "srun", "job": "1"}))
+    assert facts_of(collect(run)).cpus is None, "env.json tells of another machine"
+    row = {"cpus": 64, "cpu_percent": 3.0, "mem_used_mb": 1, "mem_total_mb": 99, "rss_mb": 1}
+    run.attempt(1).system_file("vm").write_text(lines([{"t": T0 + 10 * i, **row} for i in range(5)]))
+    assert facts_of(collect(run)).cpus == 64
+    assert "--tasks-per-node 32, or --cpus-per-task 64" in [note.remedy for note in collect(run).notes]
 
 
 def test_what_can_not_be_written_is_refused(tmp_path: Path) -> None:
