@@ -22,6 +22,7 @@ from rampup.plan import job_config, job_script, program_of
 from rampup.recipes.load import load as load_recipe
 from rampup.recipes.load import read as read_recipe
 from rampup.rundir import RunDir
+from rampup.schedulers import slurm
 from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec
 from rampup.states import state_of
 from rampup.submit import code_record, script_of
@@ -90,6 +91,18 @@ def prepare(run: RunDir, spec: RunSpec, current_code: bool, tell: Callable[[str]
     if spec.cluster.name != config["cluster"]["name"]:
         changed["cluster"] = spec.cluster.name
     run.record("resumed", code="current" if current_code else "submitted", changed=changed)
+
+
+def end_leftovers(run: RunDir) -> None:
+    """Slurm may requeue a job that it calls failed, a moment later (a lost node): then two jobs would have the run."""
+    submitted = run.recorded("submitted") or {}
+    if submitted.get("scheduler") != "slurm":
+        return
+    try:
+        cluster = load_cluster(submitted["cluster"])
+    except Refused:  # a sandbox that was taken down, and its jobs with it
+        return
+    slurm.cancel(cluster, f"{run.run['name']}-{run.id}")
 
 
 def take_code_again(run: RunDir, spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:

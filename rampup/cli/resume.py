@@ -59,6 +59,7 @@ def command(
     with following.interrupt_flag() as interrupted:
         with restart.alone(run):
             restart.refuse_unless_ended(run)
+            restart.end_leftovers(run)
             restart.prepare(run, spec, code == "current", output.say)
             if not as_json:
                 output.say(f"run {run.id}: attempt {len(run.attempt_numbers()) + 1}, in {run.path}")

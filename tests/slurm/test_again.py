@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rampup.rundir import RunDir
-from slurm.conftest import Sandbox, started
+
+from .conftest import Sandbox, started
 
 ASKS_TWICE = 'sleep 0.$RANK; [ "$RAMPUP_ATTEMPT" -gt 2 ] || exit 85'
 """The ranks end at different times: the first 85 must not cost the others their save."""
@@ -107,8 +108,12 @@ def test_a_cancelled_job_stays_cancelled(sandbox: Sandbox, eventually: Callable[
     assert len(attempts(run)) == 1
 
 
-def test_a_command_that_reaches_its_time_limit_is_not_started_again(slow_sandbox: Sandbox, endless_run: Path) -> None:
-    """It has no checkpoints: it would go round in circles."""
-    found = ended(slow_sandbox, endless_run, 100)
-    assert (found["state"], found["attempts"]) == ("timeout", 1)
-    assert "no checkpoint was added" in found["cause"]
+def test_resume_leaves_no_second_job_behind(sandbox: Sandbox) -> None:
+    """A job of the run that Slurm still has, whatever the files say, would start it a second time."""
+    run = started(sandbox, command=("bash", "-c", "exit 3"))
+    assert ended(sandbox, run)["state"] == "failed"
+    sandbox.run("sbatch", "--hold", str(run / "job.sh"))
+    sandbox.rampup("resume", str(run), "--json")
+    assert ended(sandbox, run)["attempts"] == 2
+    waiting = sandbox.run("squeue", "--noheader", f"--name={run.name.split('-', 2)[2]}")
+    assert waiting.strip() == ""

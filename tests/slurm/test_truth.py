@@ -59,6 +59,7 @@ def test_a_missing_rank_ends_the_job_within_a_minute_and_is_named(slow_cli, run_
     assert facts["ended"] - facts["started"] < 60
 
 
-def test_the_time_limit_is_told(slow_cli, endless_run: Path) -> None:
+def test_the_time_limit_is_told_and_a_run_without_checkpoints_not_started_again(slow_cli, endless_run: Path) -> None:
     told = slow_cli.json("wait", str(endless_run), check=104)
-    assert (told["state"], "time limit" in told["cause"]) == ("timeout", True)
+    assert (told["state"], told["attempts"], "time limit" in told["cause"]) == ("timeout", 1, True)
+    assert "no checkpoint was added" in told["cause"]
