@@ -19,7 +19,7 @@ from rampup.times import every_of, seconds_of
 from rampup.values import checked, guessed, parsed
 
 SMOKE_TIME = "0:02:00"
-LAUNCHERS = {"local": ("spawn",), "slurm": ("srun",)}
+LAUNCHERS = {"local": ("spawn",), "slurm": ("srun", "pmix", "mpirun", "torchrun")}
 """Which can work inside what a scheduler grants."""
 FILE_KEYS = ("recipe", "command", "name", "on", "train", "checkpoint", "resources", "cluster")
 CHECKPOINT = {

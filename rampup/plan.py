@@ -6,10 +6,13 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from rampup.launchers import spawn, srun
+from rampup.launchers import mpirun, pmix, spawn, srun, torchrun
 from rampup.schedulers import slurm_script
 from rampup.spec import Plan, RunSpec
 from rampup.times import seconds_of
+
+LAUNCHERS = {"srun": srun.start_and_wait, "pmix": pmix.start_and_wait}
+LAUNCHERS |= {"mpirun": mpirun.start_and_wait, "torchrun": torchrun.start_and_wait}
 
 
 def program_of(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
@@ -56,4 +59,4 @@ def plan(spec: RunSpec, run_dir: Path) -> Plan:
 
 def job_script(spec: RunSpec, run_dir: Path) -> str:
     """job.sh: the scheduler's text around the launcher's."""
-    return slurm_script.job_script(spec, run_dir, srun.start_and_wait(spec))
+    return slurm_script.job_script(spec, run_dir, LAUNCHERS[spec.cluster.launcher](spec))

@@ -40,18 +40,31 @@ class NotReadyError(Exception):
 # who am I ---------------------------------------------------------------------------------------------------------
 
 
+def place() -> Dict[str, int]:
+    """Who the environment says that this is: torchrun's and Open MPI's own words, or those of Slurm's task."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
+    elif "OMPI_COMM_WORLD_RANK" in os.environ:
+        names = ["OMPI_COMM_WORLD_" + name for name in ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE")]
+    else:
+        names = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", ""]
+    rank, local_rank, size, here = (int(os.environ.get(name, low)) for name, low in zip(names, (0, 0, 1, 0)))
+    here = here or max(1, size // int(os.environ.get("SLURM_NNODES", 1)))
+    return {"rank": rank, "local_rank": local_rank, "size": size, "here": here}
+
+
 def parse(argv: List[str]) -> argparse.Namespace:
-    """What the launcher says; what it leaves out, Slurm has put into the environment of the task."""
-    slurm = os.environ
-    nodes, tasks = int(slurm.get("SLURM_NNODES", 1)), int(slurm.get("SLURM_NTASKS", 1))
+    """What the launcher says; what it leaves out is in the environment of the task."""
+    slurm, found = os.environ, place()
     parser = argparse.ArgumentParser(prog="rank.py")
     parser.add_argument("run_dir")
     parser.add_argument("--attempt", type=int, required=True)
-    parser.add_argument("--rank", type=int, default=int(slurm.get("SLURM_PROCID", 0)))
-    parser.add_argument("--local-rank", type=int, default=int(slurm.get("SLURM_LOCALID", 0)))
-    parser.add_argument("--world-size", type=int, default=tasks)
-    parser.add_argument("--local-world-size", type=int, default=max(1, tasks // nodes))
-    parser.add_argument("--node-rank", type=int, default=int(slurm.get("SLURM_NODEID", 0)))
+    parser.add_argument("--rank", type=int, default=found["rank"])
+    parser.add_argument("--local-rank", type=int, default=found["local_rank"])
+    parser.add_argument("--world-size", type=int, default=found["size"])
+    parser.add_argument("--local-world-size", type=int, default=found["here"])
+    parser.add_argument("--node-rank", type=int, default=found["rank"] // found["here"])
+    parser.add_argument("--agent", type=int, default=0, help="become an agent of torchrun, for so many ranks")
     parser.add_argument("--node", default=slurm.get("SLURMD_NODENAME") or socket.gethostname())
     parser.add_argument("--master-addr", default="127.0.0.1")
     parser.add_argument("--hosts", default="", help="names of the nodes, in order, with commas")
@@ -312,7 +325,9 @@ def prepare(options: argparse.Namespace) -> Any:
     check_size(options, config)
     context = context_of(options, config)
     port, last = int(context["MASTER_PORT"]), PORTS_IN_BLOCK - 1
-    needed = (port, port + last) if options.rank == 0 and options.world_size > 1 else ()
+    needed = [port, port + last] if options.rank == 0 and options.world_size > 1 else []
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # its agent listens on the first one already
+        needed = needed[1:]
     if not all(port_is_free(number) for number in needed):
         raise NotReadyError("port %d or %d is taken" % (port, port + last), "the next block is tried", PORT_TAKEN)
     config_hash = hash_of(os.path.join(options.run_dir, "config.json")) or ""
@@ -354,15 +369,33 @@ def become(argv: List[str], env: Dict[str, str]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
+def agent_of(options: argparse.Namespace) -> List[str]:
+    """The agent of this node. It starts rank.py again for each rank, with what this one was told."""
+    program = read_config(options)["argv"][0]
+    port = port_of("%s/%d" % (options.run_dir, options.attempt), options.port_retry)
+    if options.rank == 0 and not port_is_free(port):
+        raise NotReadyError("port %d is taken" % port, "the next block is tried", PORT_TAKEN)
+    rest = [word for word in sys.argv[1:] if not word.startswith("--agent")]
+    return [
+        program if os.path.basename(program).startswith("python") else sys.executable,  # who has torch
+        *("-m", "torch.distributed.run", "--nnodes=%d" % options.world_size, "--nproc-per-node=%d" % options.agent),
+        *("--node-rank=%d" % options.rank, "--master-addr=" + options.master_addr, "--master-port=%d" % port),
+        *("--max-restarts=0", "--no-python", sys.executable, "-I", "-S", os.path.abspath(__file__)),
+        *rest,
+    ]
+
+
 def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) -> None:
     """Run a user's program as a child. Where its 85 would make srun kill the others in their save, leave word in a
-    file instead and end well. Signals go to all processes of a step: they are for the child, this one lives on."""
-    passing = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
+    file instead and end well. Slurm's signals go to all processes of a step, so the child has them too; torchrun and
+    Open MPI signal only what they have started."""
+    alone = "TORCHELASTIC_RUN_ID" in env or "OMPI_COMM_WORLD_RANK" in env
     child = os.fork()
     if child == 0:
+        die_with_parent()
         become(argv, env)
-    for number in passing:
-        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, (lambda got, frame: os.kill(child, got)) if alone else signal.SIG_IGN)
     status = os.waitpid(child, 0)[1]
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     if code == AGAIN:
@@ -372,10 +405,20 @@ def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) 
     os._exit(code)
 
 
+def die_with_parent() -> None:
+    """Open MPI kills what it has started, not what that has started. Linux only: PR_SET_PDEATHSIG."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
 def main() -> None:
     options = parse(sys.argv[1:])
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Slurm's warning: only for a program that asks for it
     try:
+        if options.agent:
+            become(agent_of(options), dict(os.environ, OMP_NUM_THREADS=str(options.cpus or 1)))
         argv, env = prepare(options)
         log_to_file(attempt_file(options, "rank-%d.log" % options.rank))
     except (NotReadyError, OSError, ValueError) as error:

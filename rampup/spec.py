@@ -142,6 +142,12 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     timeouts_before: int = 0
     """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
 
+    @property
+    def tasks_of_slurm(self) -> tuple[int, int]:
+        """Tasks on each node, and CPUs of each, as Slurm sees them: under torchrun one task has all ranks of a node."""
+        ranks, cpus = self.resources.tasks_per_node, self.resources.cpus_per_task or 1
+        return (1, ranks * cpus) if self.cluster.launcher == "torchrun" else (ranks, cpus)
+
 
 class Plan(Struct, frozen=True, kw_only=True):
     """What the scheduler starts: pure data, made by plan.py."""

@@ -45,6 +45,9 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
 )
 @click.option("--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local).")
 @click.option("--name", help="A name for the run (default: the recipe's or the script's).")
+@click.option(
+    "--launcher", metavar="L", help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's)."
+)
 @resource_options
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option of sbatch; may be repeated.")
 @click.option("--follow", is_flag=True, help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.")
@@ -61,6 +64,7 @@ def command(
     words: tuple[str, ...],
     on: str | None,
     name: str | None,
+    launcher: str | None,
     slurm: tuple[str, ...],
     follow: bool,
     detach: bool,
@@ -79,6 +83,8 @@ def command(
     KEY=VALUE sets a value of [train]; a dotted key reaches any table (resources.nodes=2). `rampup recipe show NAME`
     lists the settings of a recipe.
     """
+    if launcher:
+        words = (*words, f"cluster.launcher={launcher}")
     request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke)
     spec = resolve(request, Path.cwd())
     if dry_run:
@@ -93,8 +99,8 @@ def command(
         remember(run.path.parent)
         if not as_json and not detach:
             output.say(f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}")
-        launcher = start(run, spec, detach)
-        return stay_or_leave(run, launcher, detach, follow or smoke, interrupted, as_json)
+        process = start(run, spec, detach)
+        return stay_or_leave(run, process, detach, follow or smoke, interrupted, as_json)
 
 
 def stay_or_leave(run: Any, launcher: Any, detach: bool, follow: bool, interrupted: list[int], as_json: bool) -> int:

@@ -4,6 +4,7 @@ slurm.conf says why each unusual line is there, because it is also what a curiou
 """
 
 import json
+import os
 from typing import Any
 
 from rampup.sandbox.layout import Layout, Options, node_names
@@ -189,4 +190,12 @@ def profile(layout: Layout, options: Options) -> str:
         "requeue": options.requeue,
     }
     # A JSON string, number, boolean or list of strings is also TOML.
-    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items() if value is not None)
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in keys.items() if value is not None]
+    lines += ["\n[env]\n", *(f"{key} = {json.dumps(value)}\n" for key, value in open_mpi().items())]
+    return "".join(lines)
+
+
+def open_mpi() -> dict[str, str]:
+    """Open MPI takes nodes of one machine for neighbours in one memory, and hangs; and it refuses root, twice."""
+    root = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") if os.getuid() == 0 else ()
+    return {"OMPI_MCA_btl": "tcp,self", **dict.fromkeys(root, "1")}

@@ -40,7 +40,8 @@ ended=$(date +%s.%N)
 # reason. It shows a job that ends as COMPLETING, whatever the cause, so ask what differs: has it been requeued, was it
 # preempted, is its time over? Otherwise somebody cancelled it.
 why=""
-if [ "$code" -eq 0 ] && [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
+if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
+if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one asks, another fails
 if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
   seen=$(scontrol show job "$SLURM_JOB_ID" 2> /dev/null)
   restarts=$(sed -n 's/.*Restarts=\\([0-9]*\\).*/\\1/p' <<< "$seen")

@@ -84,13 +84,14 @@ def options_of(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
 def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
     """What rampup says by itself, in the order in which people read it."""
     resources, cluster = spec.resources, spec.cluster
+    tasks, cpus = spec.tasks_of_slurm
     options: dict[str, str | None] = {
         "job-name": job_name(spec, run_id),
         "output": log_pattern(run_dir),
         "open-mode": "append",  # a requeued job goes on in the same log
         "nodes": str(resources.nodes),
-        "ntasks-per-node": str(resources.tasks_per_node),
-        "cpus-per-task": str(resources.cpus_per_task or 1),
+        "ntasks-per-node": str(tasks),
+        "cpus-per-task": str(cpus),
         "time": clock(seconds_of(resources.time)) if resources.time else None,
         "signal": warning(spec),
         "mem": resources.mem,

@@ -94,8 +94,9 @@ trap 'stopped=yes; [ -z "$step" ] || [ "${SLURM_TASK_PID:-}" = $$ ] || kill -TER
 
 # One task per rank. --cpus-per-task again: not every version of Slurm hands it on from sbatch. --nodelist: rank 0 is
 # where we say that it is. A rank that fails ends all of them (--kill-on-bad-exit), one that ends well leaves the
-# others in peace (--wait=0). rank.py needs the standard library alone (-I -S) and becomes the program of the run: no
-# shell is left in between that a signal could hit.
+# others in peace (--wait=0).
+# rank.py needs the standard library alone (-I -S) and becomes the program of the run: no shell is left in between that
+# a signal could hit.
 for try in 0 1 2; do
   rm -f "$attempt_dir/port-taken"
   if [ -n "$stopped" ]; then break; fi
@@ -105,7 +106,7 @@ for try in 0 1 2; do
     --master-addr="$master" --hosts="${hosts//$'\n'/,}" --started="$started" --run-hash="$run_hash" \
     --stop-at="$stop_at" &
   step=$!
-  while :; do  # a trapped signal ends `wait`, not srun
+  while :; do  # a trapped signal ends `wait`, not what it waits for
     wait "$step"
     code=$?
     kill -0 "$step" 2> /dev/null || break
@@ -133,7 +134,8 @@ ended=$(date +%s.%N)
 # reason. It shows a job that ends as COMPLETING, whatever the cause, so ask what differs: has it been requeued, was it
 # preempted, is its time over? Otherwise somebody cancelled it.
 why=""
-if [ "$code" -eq 0 ] && [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
+if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
+if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one asks, another fails
 if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
   seen=$(scontrol show job "$SLURM_JOB_ID" 2> /dev/null)
   restarts=$(sed -n 's/.*Restarts=\([0-9]*\).*/\1/p' <<< "$seen")

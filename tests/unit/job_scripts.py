@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rampup.launchers import srun
+from rampup.plan import LAUNCHERS
 from rampup.schedulers import slurm_script
 from rampup.spec import Cluster, Resources, RunSpec
 
@@ -25,7 +25,7 @@ def make_spec(resources: dict[str, Any] | None = None, **profile: Any) -> RunSpe
         command=("python", "train.py"),
         train={},
         resources=Resources(**(resources or {})),
-        cluster=Cluster(name="site", scheduler="slurm", launcher="srun", **profile),
+        cluster=Cluster(**{"name": "site", "scheduler": "slurm", "launcher": "srun", **profile}),
         origins={},
         config_file=None,
         cwd="/home/me",
@@ -33,7 +33,7 @@ def make_spec(resources: dict[str, Any] | None = None, **profile: Any) -> RunSpe
 
 
 def render(spec: RunSpec, run_dir: Path = RUN_DIR, python: str = PYTHON) -> str:
-    return slurm_script.job_script(spec, run_dir, srun.start_and_wait(spec), python, version="1.2.3")
+    return slurm_script.job_script(spec, run_dir, LAUNCHERS[spec.cluster.launcher](spec), python, version="1.2.3")
 
 
 TWO_BY_TWO = {"nodes": 2, "tasks_per_node": 2, "gpus_per_node": 2, "cpus_per_task": 8, "time": "90"}
@@ -72,6 +72,9 @@ CASES = {
     "site-and-user": make_spec({"mem": "8G", "constraint": "big", "partition": "debug"}, **SITE),
     "hint": make_spec({"cpus_per_task": 4}, hint="nomultithread"),
     "no-requeue": make_spec(requeue=False),
+    "torchrun": make_spec(TWO_BY_TWO, launcher="torchrun"),
+    "mpirun": make_spec(TWO_BY_TWO, launcher="mpirun"),
+    "pmix": make_spec(TWO_BY_TWO, launcher="pmix"),
     "smoke": replace(make_spec({"time": "0:02:00"}, partition="debug"), kind="engine", smoke=True),
 }
 

@@ -65,12 +65,13 @@ def test_ranks_are_asked_for_by_node() -> None:
 
 def test_cpus_are_said_to_srun_again_and_not_by_a_variable() -> None:
     for name, spec in CASES.items():
-        assert f" --cpus-per-task={spec.resources.cpus_per_task or 1} \\\n" in render(spec), name
+        if spec.cluster.launcher != "mpirun":
+            assert f" --cpus-per-task={spec.tasks_of_slurm[1]} \\\n" in render(spec), name
         assert "SRUN_CPUS" not in render(spec)
 
 
 def test_nothing_is_said_that_belongs_to_mpi_or_nccl() -> None:
-    for name in CASES:
+    for name in CASES.keys() - {"pmix"}:
         assert not [word for word in ("--mpi", "NCCL_", "--gpus-per-task", "--gpu-bind") if word in render(CASES[name])]
 
 
