@@ -3,11 +3,13 @@
 Two runs of a minute, one with and one without, differ by several percent on any shared machine, so a cost below one
 percent can't be seen in their difference. It is measured inside one run instead: the main thread's time in metrics
 (with the mirror for TensorBoard), progress and the clock of the phases, the CPU time of all other threads of the rank,
-and that of all of rampup's processes around it (launcher, sampler, the command that looks on) while it trains.
+and that of all of rampup's processes around it (launcher, sampler, the command that looks on and draws the bar on a
+terminal) while it trains.
 """
 
 import json
 import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -26,8 +28,9 @@ def watched_run(epochs: int) -> dict[str, Any]:
         env = {**os.environ, "RAMPUP_RUNS": folder, "XDG_STATE_HOME": folder}
         words = [str(Path(__file__).parent / "watched"), f"epochs={epochs}", "--cpus-per-task", "1"]
         argv = [RAMPUP, "run", *words, "checkpoint.every=never"]
-        done = subprocess.run(argv, env=env, check=True, capture_output=True, text=True)
-    (last,) = [line for line in done.stdout.splitlines() if line.startswith("watched ")]
+        subprocess.run(["script", "-qec", shlex.join(argv), "/dev/null"], env=env, check=True, capture_output=True)
+        (log,) = Path(folder).glob("*/attempts/1/rank-0.log")
+        (last,) = [line for line in log.read_text().splitlines() if line.startswith("watched ")]
     found: dict[str, Any] = json.loads(last.removeprefix("watched "))
     return found
 

@@ -84,15 +84,15 @@ def read_attempt(attempt: AttemptDir) -> Attempt:
     resumed = last_event(events, "resumed") if attempt.number > 1 else None
     rows = read_jsonl(attempt.metrics_file, TAIL_BYTES)
     words = (*rows, read_json(attempt.progress_file), last_event(events, "stopped") or {})
-    known = [(int(step), number_in(row, "t") or 0.0) for row in words if (step := number_in(row, "step")) is not None]
+    known = [(int(step), moment_in(row, "t") or 0.0) for row in words if (step := number_in(row, "step")) is not None]
     first, furthest = int(resumed.get("step", 0)) if resumed else 0, max(known, default=(0, 0.0))
-    times = [t for row in (*words, *events[-1:]) if (t := number_in(row, "t")) is not None]
-    start = number_in(resumed or last_event(events, "start") or first_row(attempt), "t")
+    times = [t for row in (*words, *events[-1:]) if (t := moment_in(row, "t")) is not None]
+    start = moment_in(resumed or last_event(events, "start") or first_row(attempt), "t")
     exact = resumed.get("exact") if resumed else None
     return Attempt(
         number=attempt.number,
-        began=number_in(facts, "started") or min(times, default=0.0),
-        ended=number_in(facts, "ended"),
+        began=moment_in(facts, "started") or min(times, default=0.0),
+        ended=moment_in(facts, "ended"),
         how=how_it_ended(facts),
         first_step=first,
         last_step=max(first, furthest[0]),
@@ -126,6 +126,11 @@ def number_in(row: Record, key: str) -> float | None:
     return value if shapes.number(value) else None
 
 
+def moment_in(row: Record, key: str) -> float | None:
+    value = row.get(key)
+    return value if shapes.moment(value) else None
+
+
 def pace(steps: int, start: float | None, t: float) -> float:
     """Seconds per step from the start of training to a word about it."""
     return max(0.0, t - start) / steps if steps > 0 and start is not None else 0.0
@@ -133,7 +138,7 @@ def pace(steps: int, start: float | None, t: float) -> float:
 
 def spent_s(attempt: AttemptDir, facts: Record) -> float | None:
     """`took_s` for who has read attempt.json already, and looks at thousands: mostly it is all that is needed."""
-    began, ended = number_in(facts, "started"), number_in(facts, "ended")
+    began, ended = moment_in(facts, "started"), moment_in(facts, "ended")
     if began is None or ended is None:
         return read_attempt(attempt).took_s
     return max(0.0, ended - began)

@@ -399,8 +399,11 @@ def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) 
     status = os.waitpid(child, 0)[1]
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     if code == AGAIN:
-        with open(attempt_file(options, "again"), "w") as file:
-            file.write("asked\n")
+        try:
+            with open(attempt_file(options, "again"), "x") as file:  # where the program has said why, that stays
+                file.write("asked\n")
+        except FileExistsError:
+            pass
         code = 0
     os._exit(code)
 

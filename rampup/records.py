@@ -1,16 +1,21 @@
 """JSON on disk: whole files that are replaced atomically, and files of records that only grow.
 
 Everything that is written into a run directory by the control side goes through here, and every reader too: it skips
-a torn last line, and takes what can't be read for nothing.
+a torn last line, and takes what can't be read for nothing. Files that a user names with --out are written here too.
 """
 
+import contextlib
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from rampup.errors import Refused
 
 Record = dict[str, Any]
 
@@ -30,6 +35,46 @@ def write_text(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that a user named: it appears whole or not at all, and what a link points to is replaced, not the link.
+
+    Into a pipe or a terminal (/dev/stdout) it is written as it is: there is nothing that could be replaced.
+    """
+    try:
+        if is_stream(path):
+            path.write_bytes(content)
+        else:
+            replace_whole(Path(os.path.realpath(path)), content)
+    except OSError as error:
+        raise Refused(
+            f"can't write {path}: {error.strerror}", "--out FILE, in a directory that you can write"
+        ) from None
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a pipe or a character device is there. Nobody wants a table in a disk, or in place of a directory."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+        raise OSError(errno.EINVAL, "it is no file")
+    return not stat.S_ISREG(mode)
+
+
+def replace_whole(path: Path, content: bytes) -> None:
+    beside = path.with_name(f".rampup-{os.getpid()}.making")  # fits where the name itself only just does
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            beside.unlink()
+        raise
 
 
 def write_reserved(path: Path, value: Record) -> None:

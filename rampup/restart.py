@@ -5,6 +5,7 @@ It is refused while the run goes on or is queued: a run is never started twice.
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -93,6 +94,23 @@ def prepare(run: RunDir, spec: RunSpec, current_code: bool, tell: Callable[[str]
     run.record("resumed", code="current" if current_code else "submitted", changed=changed)
 
 
+@contextlib.contextmanager
+def undone_unless_started(run: RunDir) -> Iterator[None]:
+    """A start that fails leaves the run as it was: its settings, its script, and its code as submitted."""
+    files = [run.config_file, run.job_script, run.env_file]
+    before = {path: path.read_text(encoding="utf-8") for path in files if path.exists()}
+    others = set(run.path.glob("code-before-*"))
+    try:
+        yield
+    except BaseException:
+        for path, text in before.items():
+            records.write_text(path, text)
+        for old in set(run.path.glob("code-before-*")) - others:
+            shutil.rmtree(run.code, ignore_errors=True)
+            old.rename(run.code)
+        raise
+
+
 def end_leftovers(run: RunDir) -> None:
     """Slurm may requeue a job that it calls failed, a moment later (a lost node): then two jobs would have the run."""
     submitted = run.recorded("submitted") or {}
@@ -110,7 +128,8 @@ def take_code_again(run: RunDir, spec: RunSpec) -> tuple[RunSpec, tuple[str, ...
     source = run.config.get("source")
     if spec.recipe is not None and source:
         spec = replace(spec, recipe=replace(spec.recipe, folder=source))
-    old = run.code.with_name(f"code-before-{len(run.attempt_numbers()) + 1}")
+    numbers = (f"code-before-{number}" for number in itertools.count(len(run.attempt_numbers()) + 1))
+    old = next(path for path in map(run.code.with_name, numbers) if not path.exists())
     fresh = run.code.with_name("code.new")
     shutil.rmtree(fresh, ignore_errors=True)
     taken = snapshot.take(script_of(spec), Path(spec.cwd), fresh)
@@ -147,7 +166,9 @@ def alone(run: RunDir) -> Iterator[None]:
             other = records.read_json(mark)
             if other.get("host") != processes.host() or processes.lives(other):
                 raise Refused(f"run {run.id} is being resumed already", f"if that is not so: rm {mark}") from None
-            mark.unlink(missing_ok=True)  # who made it died
+            with contextlib.suppress(FileNotFoundError):  # who made it died; only one of us can take it away
+                mark.rename(stale := mark.with_name(f".resuming-{os.getpid()}"))
+                stale.unlink()
         except OSError as error:
             raise Refused(
                 f"can't write {run.path}: {error.strerror}", "only the owner of a run can resume it"

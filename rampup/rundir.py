@@ -6,6 +6,7 @@ it is never stored. Readers skip a torn last line and name what is missing.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +15,18 @@ from typing import Any
 from msgspec import Struct
 
 from rampup import processes, shapes
-from rampup.errors import Refused, RunNotFound
+from rampup.errors import Refused
 from rampup.records import Record, append_json, read_json, read_jsonl, write_json
 from rampup.shapes import fitting
 
 TAIL_BYTES = 2_048
 ENDED = ("completed", "failed", "cancelled", "timeout")
+TORN = "which would tell how it ended, is torn or missing"
 SILENT_AFTER_S = 120.0
 """A run of another machine that wrote nothing for so long is taken for dead (its sampler writes every 10 s)."""
+
+ATTEMPT_NAME = re.compile("[1-9][0-9]{0,5}")
+"""What else lies in attempts/, as a date or a file, is somebody's own."""
 
 SUBMITTED_WITHIN_S = 10.0
 """From making the run directory to recording the submission."""
@@ -131,10 +136,10 @@ class RunDir:
 
     def attempt_numbers(self) -> list[int]:
         try:
-            names = os.listdir(f"{self.path}/attempts")
+            with os.scandir(f"{self.path}/attempts") as entries:
+                return sorted(int(it.name) for it in entries if ATTEMPT_NAME.fullmatch(it.name) and it.is_dir())
         except OSError:
             return []
-        return sorted(int(name) for name in names if name.isdigit())
 
     def attempts(self) -> list["AttemptDir"]:
         return [self.attempt(number) for number in self.attempt_numbers()]
@@ -160,6 +165,9 @@ class RunDir:
     def record(self, what: str, **facts: Any) -> None:
         append_json(self.control_file, {"t": time.time(), "what": what, **facts})
 
+    def records(self, what: str) -> list[Record]:
+        return [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+
     def recorded(self, what: str) -> Record | None:
         """The last record of that kind."""
         found = [row for row in read_jsonl(self.control_file) if row.get("what") == what]
@@ -174,7 +182,7 @@ class RunDir:
     def state_of(self, attempt: "AttemptDir | None", facts: Record) -> State:
         """The state by what the last attempt says of itself, for a reader that has read it already."""
         if attempt is None or not facts or self.handed_over_after(facts):
-            return self._state_before_start()
+            return self._state_before_start(attempt)
         if facts.get("outcome", "again") != "again":
             return State(facts["outcome"], facts.get("exit_code"), facts.get("cause", ""), facts.get("failed_rank"))
         if processes.lives(facts) or (facts.get("host") != processes.host() and attempt.silent_s() < SILENT_AFTER_S):
@@ -201,16 +209,20 @@ class RunDir:
             return State("cancelled", None, "it was cancelled")
         return State("failed", None, cause)
 
-    def _state_before_start(self) -> State:
+    def _state_before_start(self, newest: "AttemptDir | None") -> State:
         submitted = self.recorded("submitted")
         if submitted is None:
             if time.time() - self.run.get("created", 0) < SUBMITTED_WITHIN_S:
                 return State("pending")
+            if newest is not None and newest.wordless():
+                return State("failed", None, f"attempts/{newest.number}/attempt.json, {TORN}, and so is control.jsonl")
             return State("failed", None, "it was never started: no submission is recorded in control.jsonl")
         since = submitted.get("t", 0.0)
         elsewhere = submitted.get("host") != processes.host() and time.time() - since < SILENT_AFTER_S
         if processes.lives(submitted) or elsewhere:
             return State("pending")
+        if newest is not None and newest.wordless():
+            return self._state_of_the_gone(since, f"attempts/{newest.number}/attempt.json, {TORN}")
         return self._state_of_the_gone(since, "its launcher ended before it could say what it does")
 
     # what happened -------------------------------------------------------------------------------------------
@@ -274,6 +286,11 @@ class AttemptDir:
         return self.path / "stop"
 
     @property
+    def listens_file(self) -> Path:
+        """Left by rank 0 when its loop begins to look whether it is to stop."""
+        return self.path / "listens"
+
+    @property
     def next(self) -> "AttemptDir":
         """The attempt after this one, if there will be one."""
         return AttemptDir(self.path.with_name(str(self.number + 1)))
@@ -333,6 +350,10 @@ class AttemptDir:
         found = [fitting(read_json(path), shapes.ERROR) for path in self.path.glob("error-*.json")]
         return sorted((error for error in found if error), key=lambda error: error.get("t", 0.0))
 
+    def wordless(self) -> bool:
+        """Whether it had begun, for it left files, but what its launcher wrote down is torn or lost."""
+        return bool(os.listdir(self.path)) and not self.facts
+
     def silent_s(self) -> float:
         """Seconds since anything was written here."""
         newest = max((entry.stat().st_mtime for entry in os.scandir(self.path)), default=0.0)
@@ -373,11 +394,3 @@ def create(final: Path, run: Record, fill: Callable[[RunDir], None]) -> RunDir:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
     return RunDir(final)
-
-
-def open_run(path: Path) -> RunDir:
-    """The run at a path that a user gave."""
-    run = RunDir(path)
-    if not run.run_file.is_file():
-        raise RunNotFound(f"no run in {path}: it has no run.json", "rampup list shows the runs")
-    return run

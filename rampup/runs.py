@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rampup import places
 from rampup.errors import RunNotFound, UsageError
-from rampup.rundir import RunDir, open_run
+from rampup.rundir import RunDir
 from rampup.spec import Cluster
 
 LETTERS = "abcdefghjkmnpqrstuvwxyz"
@@ -111,6 +111,25 @@ def find(wanted: str | None) -> RunDir:
     if Path(wanted).is_dir():
         return open_run(Path(wanted).absolute())
     raise RunNotFound(f"no run {wanted!r}", "rampup list shows the runs")
+
+
+def open_run(path: Path) -> RunDir:
+    """The run at a path that a user gave."""
+    run = RunDir(path)
+    if not run.run_file.is_file():
+        raise RunNotFound(f"no run in {path}: it has no run.json", "rampup list shows the runs")
+    return run
+
+
+def find_to_read(wanted: str | None) -> RunDir:
+    """For readers, also a directory whose run.json is lost: they tell what is left. Who acts on a run asks `find`."""
+    try:
+        return find(wanted)
+    except RunNotFound:
+        run = RunDir(Path(wanted or "").absolute())
+        if wanted is not None and (run.attempt_numbers() or run.config_file.exists()):
+            return run
+        raise
 
 
 def latest() -> RunDir:

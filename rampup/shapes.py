@@ -15,12 +15,19 @@ Fits = Callable[[Any], bool]
 Shape = Mapping[str, "Fits | Shape"]
 """For each name what fits there, or the shape of a table."""
 LARGEST = 1e15
+LATEST = 4_102_444_800.0
+"""The year 2100: what is later counts milliseconds, or is damaged."""
 OUTCOMES = ("completed", "failed", "cancelled", "timeout", "stopped", "again")
 
 
 def number(value: Any) -> bool:
     known = isinstance(value, int | float) and not isinstance(value, bool)
     return known and abs(value) < LARGEST and math.isfinite(value)
+
+
+def moment(value: Any) -> bool:
+    """Seconds since 1970."""
+    return number(value) and 0 <= value < LATEST
 
 
 def whole(value: Any) -> bool:
@@ -56,7 +63,7 @@ def maybe(fits: Fits) -> Fits:
 
 
 PROCESS: Shape = {"host": text, "boot": text, "pid": whole, "pid_start": maybe(whole)}
-RUN: Shape = {"id": text, "name": text, "created": number, "user": maybe(text), "host": text}
+RUN: Shape = {"id": text, "name": text, "created": moment, "user": maybe(text), "host": text}
 RESOURCES: Shape = {
     **dict.fromkeys(("nodes", "tasks_per_node"), whole),
     **dict.fromkeys(("gpus_per_node", "cpus_per_task"), maybe(whole)),
@@ -75,7 +82,8 @@ CONFIG: Shape = {
 ATTEMPT: Shape = {
     **PROCESS,
     **dict.fromkeys(("launcher", "job", "next_job", "cause", "why"), text),
-    **dict.fromkeys(("started", "ended", "wall_s", "cpu_s", "max_rss_mb"), number),
+    **dict.fromkeys(("started", "ended"), moment),
+    **dict.fromkeys(("wall_s", "cpu_s", "max_rss_mb"), number),
     **dict.fromkeys(("exit_code", "failed_rank"), maybe(whole)),
     "world_size": whole,
     "outcome": outcome,
@@ -83,16 +91,18 @@ ATTEMPT: Shape = {
 CONTROL: Shape = {
     **PROCESS,
     **dict.fromkeys(("what", "scheduler", "cluster", "job", "job_name", "allocation", "state", "reason"), text),
-    "t": number,
+    "t": moment,
 }
-EVENT: Shape = {"what": text, "t": number, "step": whole, "phases": table, "metrics": table}
+EVENT: Shape = {"what": text, "t": moment, "step": whole, "phases": table, "metrics": table}
 ERROR: Shape = {
     **dict.fromkeys(("type", "message", "hint", "traceback"), text),
-    "t": number,
+    "t": moment,
     "rank": whole,
 }
+METRICS: Shape = {"step": number, "t": moment}
 SAMPLE: Shape = {
-    **dict.fromkeys(("t", "cpus", "cpu_percent", "cpu_s", "mem_used_mb", "mem_total_mb", "rss_mb"), number),
+    "t": moment,
+    **dict.fromkeys(("cpus", "cpu_percent", "cpu_s", "mem_used_mb", "mem_total_mb", "rss_mb"), number),
     "gpus": tables,
 }
 

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -52,7 +53,7 @@ def fill(made: RunDir, spec: RunSpec, final: Path) -> None:
     else:
         taken = snapshot.take(script_of(spec), Path(spec.cwd), made.code)
         # the copy is written where the run directory is made, and run from where it will be
-        argv = tuple(word.replace(str(made.path), str(final), 1) for word in taken.argv)
+        argv = with_this_python(tuple(word.replace(str(made.path), str(final), 1) for word in taken.argv))
         code = code_record(taken)
         if spec.recipe is not None:
             spec = replace(spec, recipe=replace(spec.recipe, folder=str(Path(argv[-1]).parent)))
@@ -64,6 +65,12 @@ def fill(made: RunDir, spec: RunSpec, final: Path) -> None:
         made.job_script.write_text(job_script(spec, final), encoding="utf-8")
     if spec.config_file is not None:
         shutil.copyfile(spec.config_file, made.user_file)
+
+
+def with_this_python(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """`python` is the one that it is here and now: the login shell of a job may find another one first."""
+    is_bare = re.fullmatch(r"python[\d.]*", argv[0]) if argv else None
+    return (shutil.which(argv[0]) or argv[0], *argv[1:]) if is_bare else argv
 
 
 def code_record(taken: snapshot.Snapshot) -> dict[str, Any]:
@@ -97,9 +104,10 @@ def start(run: RunDir, spec: RunSpec, detach: bool) -> subprocess.Popen[bytes] |
 def ask_to_stop(run: RunDir) -> None:
     """Let the run save after the step that it is at, and end. Only a loop that listens can do it."""
     attempt = run.last_attempt()
-    if attempt is None or not attempt.events_file.exists():
+    if attempt is None or not attempt.listens_file.exists():
         raise Refused(
-            f"run {run.id} is a command that does not listen to rampup", f"rampup cancel {run.id}, without --save"
+            f"nothing in run {run.id} listens: a loop looks at run.should_stop, a recipe from its first step on",
+            f"rampup cancel {run.id}, without --save",
         )
     run.record("stop asked", by="rampup cancel --save", attempt=attempt.number)
     attempt.stop_file.touch()

@@ -61,14 +61,14 @@ def best_of(run: RunDir, history: list[Record]) -> Record | None:
 def phases_of(run: RunDir) -> dict[str, float]:
     """Seconds of the last attempt by phase, as rank 0 measured them."""
     attempt = run.last_attempt()
-    end = attempt.event("end") if attempt else None
+    end = attempt.event("end") or attempt.event("stopped") if attempt else None
     return {name: seconds for name, seconds in end.get("phases", {}).items() if number(seconds)} if end else {}
 
 
 def checkpoints_of(run: RunDir) -> dict[str, float]:
     """How many the last attempt wrote, and what they cost."""
     attempt = run.last_attempt()
-    end = attempt.event("end") if attempt else None
+    end = attempt.event("end") or attempt.event("stopped") if attempt else None
     cost = end.get("checkpoints") if end else None
     return {name: value for name, value in cost.items() if number(value)} if isinstance(cost, dict) else {}
 

@@ -98,7 +98,9 @@ def tell_failure(run: RunDir, state: State) -> None:
 
 
 def next_of(run: RunDir, state: State) -> str:
-    """The log of a run that failed; else what there is to see."""
+    """The log of a run that failed; how to go on, where it has saved; else what there is to see."""
+    if state.name in ("cancelled", "timeout") and any(run.checkpoints.glob("step-*")):
+        return f"rampup resume {run.id}"
     if state.name not in ("completed", "cancelled"):
         return logs_of(run, state)
     curves = f", or tensorboard --logdir {shlex.quote(shorter(run.tensorboard))}" if run.tensorboard.is_dir() else ""

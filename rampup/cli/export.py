@@ -15,8 +15,8 @@ from msgspec import to_builtins
 
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option
-from rampup.cli.report import find
 from rampup.errors import Refused, UsageError
+from rampup.runs import find_to_read
 
 TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
 FITTING = {"out": ("csv", "wandb", "tensorboard"), "tracking_uri": ("mlflow",), "project": ("mlflow", "wandb")}
@@ -29,7 +29,7 @@ FITTING = {"out": ("csv", "wandb", "tensorboard"), "tracking_uri": ("mlflow",), 
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="csv: the file (default: stdout); wandb: the folder (./wandb); tensorboard: the folder (tb/ in the run).",
+    help="csv: the file (default, or -: stdout); wandb: the folder (./wandb); tensorboard: the folder (the run's tb/).",
 )
 @click.option("--tracking-uri", metavar="URI", help="mlflow: the server (default: MLFLOW_TRACKING_URI).")
 @click.option("--project", help="mlflow: the experiment, wandb: the project (default: rampup).")
@@ -48,6 +48,8 @@ def command(
 
     All attempts of a run are one story, and an export can be repeated: a tracker has each run once, each point once.
     """
+    if tracker == "csv" and out == Path("-"):
+        out = None
     check_options(tracker, out=out, tracking_uri=tracking_uri, project=project)
     if as_json and tracker == "csv" and out is None and not dry_run:
         raise UsageError("--json and the table both want stdout", "--out FILE for the table")
@@ -57,12 +59,13 @@ def command(
     check_packages(tracker, exporter.PACKAGES)
     target = Target(out, tracking_uri, project)
     where = exporter.destination(target)
-    runs = list({run.path: run for run in map(find, wanted or (None,))}.values())
+    runs = list({run.path: run for run in map(find_to_read, wanted or (None,))}.values())
     sources = [read(run) for run in runs]
+    check_ids(sources)
     if dry_run:
         return tell_plan(tracker, where, sources, as_json)
     sent: Sequence[Any] = ()
-    with pipe_may_close() if where == "stdout" else clean_stdout():
+    with pipe_may_close() if tracker == "csv" else clean_stdout():
         sent = exporter.export(sources, target)
     if as_json:
         output.emit_json({"to": tracker, "where": where, "runs": [to_builtins(each) for each in sent]})
@@ -82,6 +85,16 @@ def check_packages(tracker: str, packages: Sequence[str]) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise Refused(f"an export to {tracker} needs the package {missing[0]}", f"pip install 'rampup[{tracker}]'")
+
+
+def check_ids(sources: Sequence[Any]) -> None:
+    """By its id a tracker knows a run again: two of one id would become one."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        other = found.setdefault(source.id, source)
+        if other is not source:
+            both = f"{other.run.path} and {source.run.path}"
+            raise Refused(f"two runs have the id {source.id}: {both}", "one is a copy: export the one that is meant")
 
 
 @contextlib.contextmanager
@@ -121,7 +134,8 @@ def tell_plan(tracker: str, where: str, sources: Sequence[Any], as_json: bool) -
 
 def tell(tracker: str, where: str, sent: Sequence[Any]) -> None:
     for each in sent:
-        what = "new" if each.created else "known, nothing new" if not each.written else "known, added to"
+        changed = "known, replaced" if tracker == "wandb" else "known, added to"
+        what = "new" if each.created else changed if each.written else "known, nothing new"
         if tracker in ("mlflow", "wandb"):
             output.say(f"{each.id}: {what}, {output.count(each.written, 'point')} written")
         if each.note:
@@ -134,7 +148,8 @@ def tell(tracker: str, where: str, sent: Sequence[Any]) -> None:
 def next_of(tracker: str, where: str, sent: Sequence[Any]) -> str:
     places = [each.where for each in sent]
     if tracker == "mlflow":
-        return f"look at {where}"
+        served = where.startswith(("http://", "https://", "databricks"))
+        return f"look at {where}" if served else f"mlflow ui --backend-store-uri {shlex.quote(where)}"
     if tracker == "wandb":
         return f"wandb sync {shlex.join(places)}"
     if tracker == "tensorboard":

@@ -70,7 +70,8 @@ class Bar:
         console = Console(stderr=True)
         facts = TextColumn("{task.fields[facts]} ETA" if console.width >= NARROW else "")
         columns = (BarColumn(), TaskProgressColumn(), facts, TimeRemainingColumn())
-        self.live = Progress("{task.description}", *columns, console=console, transient=True)
+        # The heartbeat comes twice a second: drawing oftener would only take time from the training.
+        self.live = Progress("{task.description}", *columns, console=console, transient=True, refresh_per_second=2)
         self.task = self.live.add_task("", total=beat["steps"], facts="")
         self.live.start()
 

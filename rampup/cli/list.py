@@ -47,8 +47,8 @@ def command(show_all: bool, wanted: str | None, as_json: bool) -> int:
 def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
     run, attempt, facts = seen
     name, created = runs.told_by_name(run)
-    number = attempt.number if attempt else 0
-    earlier = [run.attempt(before) for before in range(number - 1, 0, -1)]
+    several = attempt is not None and attempt.number > 1  # of most runs the directory is not read a second time
+    earlier = run.attempts()[-2::-1] if several else []
     return {
         "id": run.id,
         "dir": str(run.path),
@@ -56,7 +56,7 @@ def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
         "state": state.name,
         "as_of_s": state.as_of_s,
         "created": created,
-        "attempts": number,
+        "attempts": len(earlier) + 1 if attempt else 0,
         "wall_s": spent(seen, earlier) if state.ended else None,
         "ranks": facts.get("world_size"),
         "metrics": last_metrics(attempt, earlier) if attempt else {},

@@ -26,7 +26,7 @@ def command(run: str | None, follow: bool, rank: int, as_json: bool) -> int:
     """What a rank printed. RUN is an id or a prefix of one (default: the latest)."""
     if as_json and follow:
         raise UsageError("--json is one value, and --follow has no end", "leave one of them out")
-    found = runs.find(run)
+    found = runs.find_to_read(run)
     if as_json:
         lines = log_of(found, rank).decode(errors="replace").splitlines()
         output.emit_json({"id": found.id, "rank": rank, "lines": lines})

@@ -1,5 +1,6 @@
 """`rampup report`: one HTML file about one or more runs, with curves, time, machine, settings and advice."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ import click
 from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, json_option
-from rampup.errors import RunNotFound
 from rampup.rundir import RunDir
 
 
@@ -26,7 +26,7 @@ def command(wanted: tuple[str, ...], out: Path | None, png_folder: Path | None, 
     """One HTML file about one or more runs. RUN is an id, a prefix of one, or a directory (default: the latest)."""
     from rampup.report.build import Written, default_file, write_report
 
-    found = list({run.path: run for run in map(find, wanted or (None,))}.values())
+    found = list({run.path: run for run in map(runs.find_to_read, wanted or (None,))}.values())
     written: Written = write_report(found, out or default_file(found), png_folder)
     if as_json:
         output.emit_json(as_object(written))
@@ -38,7 +38,7 @@ def command(wanted: tuple[str, ...], out: Path | None, png_folder: Path | None, 
             output.say(f"note: {story.run.id}: {note.about}: {note.remedy}")
     for path in (written.file, *written.pngs):
         print(path)
-    output.next_step(f"{'open' if sys.platform == 'darwin' else 'xdg-open'} {written.file}")
+    output.next_step(f"{'open' if sys.platform == 'darwin' else 'xdg-open'} {shlex.quote(str(written.file))}")
     return 0
 
 
@@ -54,17 +54,6 @@ def make_by_itself(run: RunDir) -> None:
         output.say(f"note: no report was made: {str(error) or type(error).__name__}")
         return
     output.say(f"report: {written.file}")
-
-
-def find(wanted: str | None) -> RunDir:
-    """Also a directory whose run.json is lost: a report tells what is left."""
-    try:
-        return runs.find(wanted)
-    except RunNotFound:
-        run = RunDir(Path(wanted or "").absolute())
-        if wanted is not None and (run.attempt_numbers() or run.config_file.exists()):
-            return run
-        raise
 
 
 def as_object(written: Any) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def command(
     from rampup.submit import start
 
     with following.interrupt_flag() as interrupted:
-        with restart.alone(run):
+        with restart.alone(run), restart.undone_unless_started(run):
             restart.refuse_unless_ended(run)
             restart.end_leftovers(run)
             restart.prepare(run, spec, code == "current", output.say)

@@ -25,7 +25,7 @@ from rampup.summary import checkpoints_of, describe, phases_of, total_wall_s
 @json_option
 def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_json: bool) -> int:
     """One run: its state, settings, metrics, time. RUN is an id or a prefix of one (default: the latest)."""
-    found = runs.find(run)
+    found = runs.find_to_read(run)
     if checkpoints or verify:
         from rampup.cli.checkpoints import show_checkpoints  # not for who asks for the rest
 
@@ -86,7 +86,7 @@ def show_people(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None
 
 def cause_of(run: RunDir, facts: dict[str, Any]) -> str:
     """Of a run that ended badly, the first line of `rampup why`."""
-    if facts["state"] not in ("failed", "timeout"):
+    if facts["state"] not in ("failed", "timeout", "cancelled"):
         return facts["cause"] or ""
     from rampup.diagnose.why import explain  # not for runs that went well
 

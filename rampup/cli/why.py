@@ -7,6 +7,7 @@ import click
 from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import json_option, run_argument
+from rampup.damage import damage_of
 from rampup.diagnose.why import Answer, explain
 from rampup.diagnose.why_records import Clue
 from rampup.rundir import RunDir
@@ -21,7 +22,7 @@ def command(run: str | None, as_json: bool) -> int:
     The first line is the cause. It is that of the rank which failed first. Below it stand the files and lines that
     tell it, then one thing to do. "not known" is an answer too: then the hint says where to look.
     """
-    found = runs.find(run)
+    found = runs.find_to_read(run)
     answer = explain(found)
     if as_json:
         output.emit_json(as_object(found, answer))
@@ -33,6 +34,8 @@ def command(run: str | None, as_json: bool) -> int:
         print(line)
     if answer.finding.remedy:
         print(f"{output.paint('hint:', output.BOLD)} {answer.finding.remedy}")
+    for words in damage_of(found):
+        output.say(f"note: {words}")
     output.next_step(next_of(found, answer))
     return 0
 
@@ -54,6 +57,7 @@ def as_object(run: RunDir, answer: Answer) -> dict[str, Any]:
         "attempt": answer.attempt,
         "evidence": [{"file": clue.file, "line": clue.line, "text": clue.text} for clue in answer.evidence],
         "before": list(answer.before),
+        "damage": damage_of(run),
         "next": next_of(run, answer),
     }
 

@@ -21,6 +21,17 @@ STILL_FALLING = 0.98
 FREQUENT_ROWS = 10
 
 
+class Undefined(NamedTuple):
+    """Where a metric was no finite number."""
+
+    first: int
+    """The step."""
+    since: int | None = None
+    """The step from which on it never was one again; None when it ended finite."""
+    rows: int = 1
+    of: int = 1
+
+
 class Facts(NamedTuple):
     """One run as the rules see it. What nobody measured is None or empty, and then a rule says nothing."""
 
@@ -41,8 +52,8 @@ class Facts(NamedTuple):
     mem_used_mb: float | None = None
     """The highest on any node."""
     mem_limit_mb: float | None = None
-    undefined: Mapping[str, int] = {}
-    """Metrics that were no finite number, and the step where that began."""
+    undefined: Mapping[str, Undefined] = {}
+    """Metrics that were no finite number somewhere."""
     train_losses: tuple[float, ...] = ()
     """At the ends of the epochs."""
     val_losses: tuple[float, ...] = ()
@@ -65,17 +76,26 @@ def advise(facts: Facts) -> list[Finding]:
 
 
 def loss_not_finite(facts: Facts) -> Iterator[Finding]:
-    for name, step in facts.undefined.items():
-        if "loss" not in name:
-            continue
-        about, cause = f"{name} is no finite number from step {step} on", "the training diverged"
+    losses = {name: where for name, where in facts.undefined.items() if "loss" in name}
+    lasting = [(name, where) for name, where in losses.items() if where.since is not None]
+    for name, where in (lasting or list(losses.items()))[:1]:
+        rate = _lower_rate(facts) if lasting else ""
+        about = f"{name} is no finite number {_places(where)}"
+        cause = "the training diverged" if lasting else "single values overflowed, and the training went on"
         if facts.train.get("precision") == "fp16":
-            yield Finding("loss-not-finite", "problem", about, f"{cause}; fp16 overflows early", "precision=fp32")
+            cause, remedy = f"{cause}; fp16 overflows early", "precision=fp32"
         elif "clip" in facts.train and facts.train["clip"] is None:
-            yield Finding("loss-not-finite", "problem", about, cause, f"{_lower_rate(facts)}clip=1.0")
+            remedy = f"{rate}clip=1.0"
         else:
-            yield Finding("loss-not-finite", "problem", about, cause, _lower_rate(facts).strip() or "a lower rate")
-        return
+            remedy = rate.strip() or ("lower the learning rate" if lasting else "look at the data of that step")
+        yield Finding("loss-not-finite", "problem" if lasting else "note", about, cause, remedy)
+
+
+def _places(where: Undefined) -> str:
+    if where.since is not None:
+        return f"from step {where.since} on"
+    count = f"{where.rows} of {where.of} rows"
+    return f"at step {where.first} ({count})" if where.rows == 1 else f"in {count}, the first at step {where.first}"
 
 
 def _lower_rate(facts: Facts) -> str:
@@ -94,7 +114,7 @@ def memory_close(facts: Facts) -> Iterator[Finding]:
     elif "accumulate" in facts.train:
         remedy = f"accumulate={2 * int(facts.train['accumulate'] or 1)}"
     else:
-        remedy = "a smaller batch"
+        remedy = "make the batch smaller"
     yield Finding("memory-close", "note", about, cause, remedy)
 
 

@@ -95,11 +95,14 @@ def _of_failure(case: Case, attempt: AttemptDir) -> Case:
 
 
 def _first_with_words(attempt: AttemptDir, facts: Record) -> Suspect:
-    """The launcher's suspect, unless its log tells that it only lost contact with another rank."""
+    """The launcher's suspect, unless its log tells that it only lost contact with another rank.
+
+    Where what the launcher wrote down is lost, nobody is suspected, and all logs are asked."""
     first = causes.first_to_fail(attempt, facts.get("failed_rank"), facts.get("exit_code"))
-    if first.error or not _lost_a_peer(attempt, first.rank):
+    known = bool(facts) or first.rank is not None
+    if first.error or (known and not _lost_a_peer(attempt, first.rank)):
         return first
-    for rank in range(min(RANKS_HEARD, facts.get("world_size") or 0)):
+    for rank in range(min(RANKS_HEARD, facts.get("world_size", 0) if facts else RANKS_HEARD)):
         if rank != first.rank and last_of(traces_in(tail(attempt.rank_log(rank)))) and not _lost_a_peer(attempt, rank):
             return Suspect(rank)
     return first

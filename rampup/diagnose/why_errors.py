@@ -3,6 +3,7 @@ why_endings.py, and read in the same way; its last rows are for what nobody know
 """
 
 from rampup.diagnose.why_records import Problem
+from rampup.rundir import TORN
 
 ERRORS = (
     # exceptions that tell what to do ------------------------------------------------------------------------------
@@ -176,6 +177,7 @@ ERRORS = (
     # what is left -------------------------------------------------------------------------------------------------
     Problem("told", {"said": "(?P<told>.*)"}, "{rank}: {told}", "{hint}"),
     Problem("exception", {"error": "(?P<told>.*)"}, "{rank}: {told}{at}", "{edit}"),
+    Problem("not-known", {"state": f"^failed: (?P<told>.*{TORN}.*)"}, "not known: {told}", "{look}", known=False),
     Problem(  # what the launcher or the job script said itself, not what causes.py made of an exit code
         "told",
         {"state": r"^failed: (?P<told>(?!rank \d|a rank|the job ended with code).+)"},

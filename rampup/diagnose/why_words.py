@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 
-from rampup.diagnose.advice import Facts, loss_not_finite
+from rampup.diagnose.advice import Facts, Undefined, loss_not_finite
 from rampup.diagnose.why_clues import Case
 from rampup.diagnose.why_signs import whole_of
 from rampup.diagnose.why_text import clean
@@ -132,9 +132,9 @@ class Words:
 
     def calmer(self) -> str:
         """What the report advises for the same loss."""
-        undefined = {"loss": 0}
+        undefined = {"loss": Undefined(0, since=0)}
         found = [finding.remedy for finding in loss_not_finite(Facts(train=self._train, undefined=undefined))]
-        return found[0] if found else "a lower learning rate"
+        return found[0] if found else "lower the learning rate"
 
     # what to ask for -----------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from rampup.spec import Setting
 
 TORCH: dict[str, Setting] = {
     "epochs": Setting("int", 10, "passes over the training data", low=1),
-    "max_steps": Setting("int", None, "stop after so many steps, for a trial", low=1, optional=True),
+    "max_steps": Setting("int", None, "stop after so many steps in all, for a trial", low=1, optional=True),
     "batch_size": Setting("int", 100, "samples per optimizer step over all ranks, whatever their number", low=1),
     "lr": Setting("float", 1e-3, "learning rate", low=0.0),
     "optimizer": Setting("str", "adam", "rule of the update", choices=("adam", "adamw", "sgd")),

@@ -122,7 +122,9 @@ class Training:
     def _last_step(self) -> int:
         last: int = self.settings.epochs * self.steps_per_epoch
         limit = self.settings.max_steps
-        return last if limit is None else min(last, self.step + limit)
+        if self.best is not None and self._reached_target({self.settings.monitor: self.best.value}):
+            return self.step  # it was all done, and only the end was not told
+        return last if limit is None else min(last, limit)
 
     def _resume(self) -> None:
         """A later attempt goes on after the newest sound checkpoint, at any step: the order follows from it."""

@@ -111,7 +111,7 @@ def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
     while not ranks.done:
         got = signal.sigtimedwait(WATCHED, 0.5)
         asked = got is not None and got.si_signo != signal.SIGCHLD
-        patience = SAVE_WITHIN_S if ranks.attempt.events_file.exists() else GRACE_S
+        patience = SAVE_WITHIN_S if ranks.attempt.listens_file.exists() else GRACE_S
         # of several that ended since the last look, one that a signal killed comes first: the others fell after it
         for number in sorted(ranks.reap(), key=lambda number: -ranks.codes[number]):
             if ranks.codes[number] not in (0, rank.AGAIN) and outcome is None:
@@ -147,7 +147,7 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
 
 def in_good_order(ranks: Ranks) -> Outcome:
     """All ranks ended as they wanted: done, stopped on request, or with the wish to be started again."""
-    if rank.AGAIN in ranks.codes.values():
+    if rank.AGAIN in ranks.codes.values() and ranks.attempt.again() != "stop":
         return Outcome("again", exit_code=rank.AGAIN)
     if ranks.attempt.again():
         return Outcome("cancelled", exit_code=0, cause="stopped in good order, on request")

@@ -5,13 +5,13 @@ draws the charts in a browser. Nothing of a run is changed; the file appears who
 """
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct, to_builtins
 
 from rampup.errors import Refused, UsageError
+from rampup.records import write_whole
 from rampup.report import bundle, charts, sections, template
 from rampup.report.collect import collect
 from rampup.report.restarts import Mark
@@ -75,18 +75,6 @@ def page_of(stories: Sequence[Story], labels: list[str], drawn: list[charts.Char
         ],
     }
     return template.fill(sections.title_of(stories), body, data, bundle.script_bundle() if drawn else "")
-
-
-def write_whole(out: Path, content: bytes) -> None:
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        if out.is_dir():
-            raise IsADirectoryError(21, "it is a directory")
-        beside.write_bytes(content)
-        os.replace(beside, out)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise Refused(f"can't write {out}: {error.strerror}", "--out FILE, in a directory that you can write") from None
 
 
 def write_pngs(drawn: Sequence[charts.Chart], folder: Path) -> list[Path]:

@@ -19,6 +19,8 @@ COLOURS = (
     *("#4285f4", "#f2853f", "#2fae66", "#d65db1", "#8a6de0", "#c9a227"),
     *("#18a9b5", "#e05252", "#7f8c9b", "#a5714a", "#79a82c", "#b48ead"),
 )
+SHADES = ((0, 0.0), (0, 0.4), (255, 0.45), (0, 0.6), (255, 0.65))
+"""Toward black or white, and how far."""
 PHASE_COLOURS = {
     "start": "#7f8c9b",
     "data": "#c9a227",
@@ -35,8 +37,11 @@ MOST_METRICS = 16
 MOST_NODES = 16
 FEW_POINTS = 60
 MANY_LINES = 16
+FEWEST_GAPS = 8
 WIDE_RANGE = 50.0
-KINDS = ("train", "val")
+PREFIXES = ("train", "val")
+KINDS = (*PREFIXES, "no prefix")
+DASHES = ([1, 0], [5, 3], [1, 3])
 SHORT_NUMBER = "format(datum.value, abs(datum.value) >= 1e6 ? '~s' : abs(datum.value) >= 1000 ? ',.0f' : '.4~g')"
 
 
@@ -74,8 +79,11 @@ def charts_of(stories: Sequence[Story], labels: Sequence[str]) -> tuple[list[Cha
     charts = [metric_chart(base, stories, labels) for base in drawn]
     machine = list(machine_charts(stories, labels))
     at_steps, at_times = restarts.step_marks(stories, labels), restarts.time_marks(stories, labels)
-    for chart in (*charts, *machine):
-        chart.marks = at_times if chart.section == "machine" else at_steps
+    for chart in charts:
+        mine = {line.run for line in chart.series}
+        chart.marks = [mark for mark in at_steps if mark.run in mine]
+    for chart in machine:
+        chart.marks = at_times
     found = [*charts, *phase_chart(stories, labels), *machine]
     lines = [series for chart in found if chart.section != "phases" for series in chart.series]
     limit = fitting_limit([len(line.xs) for line in lines], POINTS)
@@ -85,13 +93,23 @@ def charts_of(stories: Sequence[Story], labels: Sequence[str]) -> tuple[list[Cha
 
 
 def shorten(line: Series, limit: int) -> None:
-    if None in line.ys:  # several attempts: each keeps its share of the points
+    bridge_many_gaps(line, max(FEWEST_GAPS, limit // 8))
+    if None in line.ys:  # several attempts, or no finite number there: each part keeps its share of the points
         line.xs, line.ys = _thin_parts(line, limit)
     else:
         xs, ys = thin(line.xs, [y for y in line.ys if y is not None], limit)
         line.xs, line.ys = xs, list(ys)
     line.xs = [_rounded(x, 9) for x in line.xs]
     line.ys = [None if y is None else _rounded(y, 6) for y in line.ys]
+
+
+def bridge_many_gaps(line: Series, most: int) -> None:
+    """Of a line that is interrupted without end, as by every second value, only the last gaps are kept."""
+    gaps = [index for index, y in enumerate(line.ys) if y is None]
+    bridged = set(gaps[:-most])
+    if bridged:
+        line.xs = [x for index, x in enumerate(line.xs) if index not in bridged]
+        line.ys = [y for index, y in enumerate(line.ys) if index not in bridged]
 
 
 def _thin_parts(line: Series, limit: int) -> tuple[list[float], list[float | None]]:
@@ -118,7 +136,7 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def base_of(name: str) -> str:
-    return next((name.removeprefix(f"{kind}_") for kind in KINDS if name.startswith(f"{kind}_")), name)
+    return next((name.removeprefix(f"{kind}_") for kind in PREFIXES if name.startswith(f"{kind}_")), name)
 
 
 def metric_groups(stories: Sequence[Story]) -> list[str]:
@@ -135,12 +153,13 @@ def metric_groups(stories: Sequence[Story]) -> list[str]:
 
 def rate_moves(stories: Sequence[Story]) -> bool:
     """A rate that stays the same is a setting, and needs no chart."""
-    return any(len(set(story.curves["lr"].ys)) > 1 for story in stories if "lr" in story.curves)
+    return any(len({y for _, y in story.curves["lr"].points()}) > 1 for story in stories if "lr" in story.curves)
 
 
 def metric_chart(base: str, stories: Sequence[Story], labels: Sequence[str]) -> Chart:
+    apart = any({base, f"train_{base}"} <= story.curves.keys() for story in stories)
     series = [
-        Series(label, kind_of(name), curve.xs, list(curve.ys))
+        Series(label, kind_of(name, apart), curve.xs, list(curve.ys))
         for story, label in zip(stories, labels, strict=True)
         for name, curve in story.curves.items()
         if base_of(name) == base
@@ -159,8 +178,9 @@ def metric_chart(base: str, stories: Sequence[Story], labels: Sequence[str]) -> 
     )
 
 
-def kind_of(name: str) -> str:
-    return next((kind for kind in KINDS if name.startswith(f"{kind}_")), "train")
+def kind_of(name: str, apart: bool) -> str:
+    """A bare `loss` is that of training, unless a run has a train_loss too: then it is a line of its own."""
+    return next((kind for kind in PREFIXES if name.startswith(f"{kind}_")), KINDS[2] if apart else "train")
 
 
 def spans_widely(series: Sequence[Series]) -> bool:
@@ -290,7 +310,7 @@ def lines(chart: Chart, for_paper: bool) -> Any:
         detail="kind:N",
     )
     if not alone and len(kinds) > 1:
-        dashes = alt.Scale(domain=kinds, range=[[1, 0], [5, 3]])
+        dashes = alt.Scale(domain=kinds, range=[DASHES[KINDS.index(kind)] for kind in kinds])
         base = base.encode(
             strokeDash=alt.StrokeDash("kind:N", scale=dashes, title=None, legend=alt.Legend(orient="top"))
         )
@@ -334,8 +354,16 @@ def colour_of_line(chart: Chart, alone: bool, kinds: Sequence[str], for_paper: b
         domain, field = chart.runs, "run:N"
         wanted = not alone and (for_paper or chart.nodes)
         legend = alt.Legend(orient="bottom", columns=2, labelLimit=320) if wanted else None
-        colours = [COLOURS[index % len(COLOURS)] for index in range(len(domain))]
+        colours = [colour_of(index) for index in range(len(domain))]
     return alt.Color(field, title=None, scale=alt.Scale(domain=domain, range=colours), legend=legend)
+
+
+def colour_of(index: int) -> str:
+    """The colour of a run: from the 13th on the same ones darker, then lighter, so that no two of 50 are alike."""
+    toward, share = SHADES[index // len(COLOURS) % len(SHADES)]
+    colour = COLOURS[index % len(COLOURS)]
+    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (toward - part) * share):02x}" for part in parts)
 
 
 def phase_bars(chart: Chart) -> Any:

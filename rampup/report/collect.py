@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from rampup.attempts import Attempt, attempts_of
 from rampup.damage import damage_of
-from rampup.diagnose.advice import advise
+from rampup.diagnose.advice import Undefined, advise
+from rampup.diagnose.why import explain
 from rampup.records import Record, read_json
 from rampup.report.facts import facts_of
 from rampup.report.story import LARGEST, NOT_MEASURED, Curve, Story, finite
@@ -57,9 +60,15 @@ def read_identity(story: Story) -> None:
     story.identity, story.config, story.env = run.run, run.config, read_json(run.env_file)
     given = run.path.name.split("-", 2)[-1].rpartition("-")[0]
     story.name = str(story.identity.get("name") or given or run.path.name)
-    story.state = tried("the state", lambda: state_of(run), State("unknown"), story)
+    story.state = tried("the state", lambda: told_state(run), State("unknown"), story)
     story.tries = tried("the attempts", lambda: attempts_of(run), [], story)
     story.wall_s = tried("the time it took", lambda: total_wall_s(run), None, story)
+
+
+def told_state(run: RunDir) -> State:
+    """Who cancelled says more than the signal that ended it: as `why` and the last words of `run` tell it."""
+    state = state_of(run)
+    return replace(state, cause=explain(run, state).finding.cause) if state.name == "cancelled" else state
 
 
 def read_attempt(story: Story, last: AttemptDir) -> None:
@@ -130,11 +139,11 @@ def read_metrics(story: Story) -> None:
     story.curves, story.undefined = curves_of(rows)
 
 
-def curves_of(rows: list[Record]) -> tuple[dict[str, Curve], dict[str, int]]:
+def curves_of(rows: list[Record]) -> tuple[dict[str, Curve], dict[str, Undefined]]:
     """One curve per metric, and where a metric was no number."""
     at_epochs: dict[str, Curve] = {}
     between: dict[str, Curve] = {}
-    undefined: dict[str, int] = {}
+    undefined: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
         step = finite(row.get("step"))
         place = index if step is None else step
@@ -149,17 +158,30 @@ def curves_of(rows: list[Record]) -> tuple[dict[str, Curve], dict[str, int]]:
                 curve.xs.append(place)
                 curve.ys.append(number)
             elif value is None or isinstance(value, float):
-                undefined.setdefault(name, int(place))
-    return one_kind(at_epochs, between), undefined
+                undefined.setdefault(name, []).append(int(place))
+                curve = kind.get(name) or kind.setdefault(name, Curve([], []))
+                if not curve.ys or curve.ys[-1] is not None:
+                    curve.xs.append(place)
+                    curve.ys.append(None)
+    known = {name: where_undefined(places, at_epochs, between, name) for name, places in undefined.items()}
+    return one_kind(at_epochs, between), known
+
+
+def where_undefined(places: list[int], at_epochs: dict[str, Curve], between: dict[str, Curve], name: str) -> Undefined:
+    finite_at = [x for kind in (at_epochs, between) if name in kind for x, _ in kind[name].points()]
+    last = max(finite_at, default=-1.0)
+    since = min((place for place in places if place > last), default=None)
+    return Undefined(min(places), since, len(places), len(places) + len(finite_at))
 
 
 def one_kind(at_epochs: dict[str, Curve], between: dict[str, Curve]) -> dict[str, Curve]:
     """The mean over an epoch and the value of one step do not belong on one line: the finer kind is drawn."""
-    names = dict.fromkeys([*at_epochs, *between])
     empty = Curve([], [])
-    return {
-        name: max(at_epochs.get(name, empty), between.get(name, empty), key=lambda it: len(it.xs)) for name in names
+    chosen = {
+        name: max(at_epochs.get(name, empty), between.get(name, empty), key=lambda it: len(it.xs))
+        for name in dict.fromkeys([*at_epochs, *between])
     }
+    return {name: curve for name, curve in chosen.items() if any(y is not None for y in curve.ys)}
 
 
 # log --------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def facts_of(story: Story) -> Facts:
         mem_limit_mb=limit,
         undefined=story.undefined,
         train_losses=tuple(at_places(story, "train_loss")),
-        val_losses=tuple(story.curves["val_loss"].ys) if "val_loss" in story.curves else (),
+        val_losses=tuple(y for _, y in points_of(story, "val_loss")),
     )
 
 
@@ -39,15 +39,17 @@ def uninterrupted(story: Story) -> dict[str, float]:
 
 def at_places(story: Story, name: str) -> list[float]:
     """The values of a curve where val_loss was measured: the last one up to there."""
-    curve, places = story.curves.get(name), story.curves.get("val_loss")
-    if curve is None or places is None:
-        return []
+    points, places = points_of(story, name), points_of(story, "val_loss")
     found, at = [], 0
-    for place in places.xs:
-        while at + 1 < len(curve.xs) and curve.xs[at + 1] <= place:
+    for place, _ in places if points else []:
+        while at + 1 < len(points) and points[at + 1][0] <= place:
             at += 1
-        found.append(curve.ys[at])
+        found.append(points[at][1])
     return found
+
+
+def points_of(story: Story, name: str) -> list[tuple[float, float]]:
+    return story.curves[name].points() if name in story.curves else []
 
 
 def samples(story: Story, name: str) -> list[float]:

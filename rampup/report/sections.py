@@ -3,18 +3,20 @@
 Everything that comes from a run passes `text()`, which escapes it. Called by build.py.
 """
 
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from rampup.diagnose.catalogue import Finding
-from rampup.report.charts import COLOURS, MOST_NODES, Chart
+from rampup.report.charts import COLOURS, MOST_NODES, Chart, colour_of
 from rampup.report.story import NOT_MEASURED, Story, table
 from rampup.report.template import text
 from rampup.report.tries import attempts_table, effective
 from rampup.report.words import LONGEST_VALUE, cut, duration, html_table, moment, number, shown
 
+SETTING = re.compile(r"--[\w-]+ [\w.]+|[\w.]+=[\w.]+(?: [\w.]+=[\w.]+)*|RAMPUP_\w+")
 LABEL_SETTINGS = 3
 LABEL_LENGTH = 60
 SECTIONS = {
@@ -23,12 +25,15 @@ SECTIONS = {
     "phases": "Where the time went",
     "machine": "CPU and memory",
 }
+TABLES = ("train", "checkpoint", "resources")
+"""Of the settings."""
 AFTER_CHARTS = 2
 """Of these sections stand before that on attempts."""
 KILLED = "by when its training began; rank 0 writes the phases when it ends, and it could not"
 SOME_KILLED = "as rank 0 measured it; where it was killed, only when its training began is known"
 MARKS = "A dashed line is where a later attempt took up; its number stands above."
 MARKS_OF_MANY = "A dashed line is where a later attempt of the run of that colour took up."
+OWN_LOOP = "The phases of a loop of one's own are not measured."
 NO_CHART = {
     "curves": "No metrics were written.",
     "throughput": "No samples_s was written.",
@@ -67,7 +72,7 @@ def one_head(story: Story) -> str:
         "on": where,
         "created": moment(story.identity.get("created")),
         **({f"best {story.best['metric']}{when(story.best)}": number(story.best["value"])} if story.best else {}),
-        **{f"last {name}": number(value) for name, value in story.last.items() if name not in ("step", "lr")},
+        **{f"last {name}": number(value) for name, value in story.last.items() if is_shown(name, value)},
     }
     shown = "".join(
         f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in cards.items() if value
@@ -79,19 +84,27 @@ def one_head(story: Story) -> str:
     )
 
 
+def is_shown(name: str, value: Any) -> bool:
+    """A table or a list in a row of metrics is foreign."""
+    return name not in ("step", "lr") and not isinstance(value, dict | list)
+
+
 def many_head(stories: Sequence[Story], labels: Sequence[str]) -> str:
     head = ["run", "id", "state", "took", "best", "all that differs"]
     rows = [many_row(index, story, labels[index], stories) for index, story in enumerate(stories)]
-    if len(differing_of(stories)) <= LABEL_SETTINGS:  # the label says it all
+    if len(differing_of(stories)) <= LABEL_SETTINGS and len({it.name for it in stories}) == 1:  # the label says it all
         head, rows = head[:-1], [row[:-1] for row in rows]
+    shades = (
+        f" From the {len(COLOURS) + 1}th run on they are shades of the first." if len(stories) > len(COLOURS) else ""
+    )
     return (
         f"<h1>{len(stories)} runs</h1><p class='soft small'>The colours are the legend of all charts; "
-        f"a click on a run hides it.</p><div class='wide'>{html_table(head, rows, 'runs')}</div>"
+        f"a click on a run hides it.{shades}</p><div class='wide'>{html_table(head, rows, 'runs')}</div>"
     )
 
 
 def many_row(index: int, story: Story, label: str, stories: Sequence[Story]) -> list[str]:
-    colour = COLOURS[index % len(COLOURS)]
+    colour = colour_of(index)
     key = (
         f"<button class='key' aria-pressed='true'><span class='swatch' style='background:{colour}'></span>"
         f"{text(label)}</button>"
@@ -148,7 +161,13 @@ def notes(stories: Sequence[Story], labels: Sequence[str]) -> str:
 def note(finding: Finding, whose: Sequence[str]) -> str:
     of = f"<span class='soft'>{text(cut('; '.join(whose), 200))}: </span>" if whose else ""
     why = f": <span class='soft'>{text(finding.cause)}</span>" if finding.cause else ""
-    return f"<li class='{finding.level}'>{of}{text(finding.about)}{why}. Try <code>{text(finding.remedy)}</code></li>"
+    return f"<li class='{finding.level}'>{of}{text(finding.about)}{why}. {remedy_of(finding)}</li>"
+
+
+def remedy_of(finding: Finding) -> str:
+    """Only what can be typed is set as code; words that are no setting are a sentence of their own."""
+    marked, settings = SETTING.subn(lambda found: f"<code>{found[0]}</code>", text(finding.remedy))
+    return f"Try {marked}" if settings else f"{marked[:1].upper()}{marked[1:]}."
 
 
 def section(key: str, drawn: Sequence[Chart], stories: Sequence[Story], left: Sequence[str]) -> str:
@@ -156,7 +175,10 @@ def section(key: str, drawn: Sequence[Chart], stories: Sequence[Story], left: Se
     plots = "".join(
         f'<div class="chart">{heading(chart)}<div class="plot" id="plot-{index}"></div></div>' for index, chart in mine
     )
-    inner = f'<div class="charts">{plots}</div>' if mine else f"<p class='soft'>{NO_CHART[key]}</p>"
+    own = key == "phases" and all(story.config.get("kind", "engine") != "engine" for story in stories)
+    inner = (
+        f'<div class="charts">{plots}</div>' if mine else f"<p class='soft'>{OWN_LOOP if own else NO_CHART[key]}</p>"
+    )
     return f"<h2>{SECTIONS[key]}</h2>{inner}{below(key, stories, left)}"
 
 
@@ -209,7 +231,7 @@ def particulars(story: Story) -> list[tuple[str, str]]:
 def settings_tables(story: Story) -> str:
     origins = table(story.config.get("origins"))
     tables = []
-    for name in ("train", "resources"):
+    for name in TABLES:
         values = table(story.config.get(name))
         rows = [
             [text(key), text(shown(value)), text(cut(str(origins.get(f"{name}.{key}", "")), 100))]
@@ -245,7 +267,8 @@ def pairs(name: str, values: dict[str, Any]) -> str:
 
 
 def settings_of(story: Story) -> dict[str, Any]:
-    return {**story.resources, **story.train}
+    saving = {f"checkpoint.{key}": value for key, value in table(story.config.get("checkpoint")).items()}
+    return {**story.resources, **saving, **story.train}
 
 
 def differing_of(stories: Sequence[Story]) -> list[str]:
@@ -258,20 +281,34 @@ def differing_of(stories: Sequence[Story]) -> list[str]:
 
 def typed(story: Story, name: str) -> bool:
     origins = table(story.config.get("origins"))
-    found = {str(origins.get(f"{part}.{name}", "default")) for part in ("train", "resources")}
+    found = {str(origins.get(place, "default")) for place in (name, f"train.{name}", f"resources.{name}")}
     return not found <= {"default", "recipe.toml"}
+
+
+def telling_of(stories: Sequence[Story]) -> list[str]:
+    """A few settings that differ among runs of one name: first those that tell apart what the ones before do not."""
+    names, known = differing_of(stories), [settings_of(story) for story in stories]
+    needed: list[str] = []
+    for name in names:
+        before, with_it = (
+            len({repr([it.get(key) for key in keys]) for it in known}) for keys in (needed, [*needed, name])
+        )
+        needed += [name] if with_it > before else []
+    chosen = [*needed, *(name for name in names if name not in needed)][:LABEL_SETTINGS]
+    return [name for name in names if name in chosen]
 
 
 def labels_of(stories: Sequence[Story]) -> list[str]:
     """How a legend names the runs: by what sets them apart, and by their ids where that is not enough."""
     if len(stories) == 1:
         return [cut(stories[0].name, LABEL_LENGTH)]
-    names = differing_of(stories)
     several = len({story.name for story in stories}) > 1
+    alike = {story.name: [it for it in stories if it.name == story.name] for story in stories}
+    telling = {name: telling_of(group) for name, group in alike.items()}
     labels = []
     for story in stories:
         settings = settings_of(story)
-        words = [f"{name}={shown(settings[name])}" for name in names if name in settings][:LABEL_SETTINGS]
+        words = [f"{name}={shown(settings[name])}" for name in telling[story.name] if settings.get(name) is not None]
         labels.append(cut(" ".join([*([story.name] if several else []), *words]) or story.name, LABEL_LENGTH))
     count = Counter(labels)
     labels = [

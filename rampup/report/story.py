@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from rampup.attempts import Attempt
+from rampup.diagnose.advice import Undefined
 from rampup.diagnose.catalogue import Finding
 from rampup.records import Record
 from rampup.rundir import RunDir, State
@@ -17,7 +18,12 @@ NOT_MEASURED = "not measured"
 
 class Curve(Struct):
     xs: list[float]
-    ys: list[float]
+    ys: list[float | None]
+    """None where it was no finite number: one for a whole stretch of them."""
+
+    def points(self) -> list[tuple[float, float]]:
+        """Those that are numbers."""
+        return [(x, y) for x, y in zip(self.xs, self.ys, strict=True) if y is not None]
 
 
 class Story(Struct):
@@ -41,7 +47,7 @@ class Story(Struct):
     last: Record = {}
     best: Record | None = None
     curves: dict[str, Curve] = {}
-    undefined: dict[str, int] = {}
+    undefined: dict[str, Undefined] = {}
     phases: dict[str, float] = {}
     """Seconds, over all attempts."""
     system: dict[str, list[list[Record]]] = {}

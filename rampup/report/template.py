@@ -41,7 +41,7 @@ h3 { font-size: 14px; margin: 0 0 6px; font-weight: 600; overflow-wrap: anywhere
 th, td { text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top }
 th { color: var(--soft); font-weight: 500; white-space: nowrap } td { overflow-wrap: anywhere; min-width: 5ch }
 td:first-child { white-space: nowrap } .runs td { white-space: nowrap; overflow-wrap: normal }
-.runs td:first-child { white-space: normal; min-width: 20ch; overflow-wrap: anywhere }
+.runs td:first-child { white-space: normal; min-width: 20ch; overflow-wrap: break-word }
 .runs td:nth-child(3) { white-space: normal; min-width: 16ch; max-width: 60ch }
 .runs td:nth-child(6) { white-space: normal; min-width: 60ch }
 .tries td { white-space: nowrap } .tries td:nth-child(6) { white-space: normal; min-width: 24ch }

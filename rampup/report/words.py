@@ -15,6 +15,11 @@ def cut(words: str, length: int) -> str:
 
 
 def shown(value: Any) -> str:
+    """A setting or a fact as a person would write it: `commit=1a2b3c, dirty=True` for a table, empty ones left out."""
+    if isinstance(value, dict):
+        value = ", ".join(f"{name}={it}" for name, it in value.items() if it not in (None, "", [], {})) or None
+    elif isinstance(value, list):
+        value = ", ".join(map(str, value)) or None
     return cut("none" if value is None else str(value), LONGEST_VALUE)
 
 

@@ -7,6 +7,7 @@ imports no framework.
 """
 
 import hashlib
+import io
 import os
 import shutil
 import time
@@ -220,6 +221,10 @@ class _Hashed:
         except OSError as error:
             self.error = error
             raise
+
+    def read(self, size: int = -1) -> bytes:
+        """numpy takes only what has this for a file; nobody reads."""
+        raise io.UnsupportedOperation("read")
 
     def flush(self) -> None:
         self._file.flush()

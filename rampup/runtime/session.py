@@ -5,9 +5,10 @@
     for step in range(run.step + 1, run.config.steps + 1):
         ...
         run.log(step=step, loss=loss)
-        if step % 100 == 0 or run.should_stop:
+        stop = run.should_stop
+        if stop or step % 100 == 0:
             run.save(state, step)
-        if run.should_stop:
+        if stop:
             break
     run.finish()
 
@@ -16,6 +17,8 @@ nothing, so the same script runs anywhere. It imports no framework, and leaves t
 """
 
 import atexit
+import contextlib
+import operator
 import os
 import sys
 import time
@@ -62,7 +65,7 @@ class Run:
         self._unseen: tuple[int, dict[str, Any]] | None = None
         self.step = 0
         """Where `resume` has taken up; 0 when the loop begins anew."""
-        self._context, self._stopping = context, False
+        self._context, self._stopping, self._logged = context, False, 0
         self._store = _store(context)
         self._saving = open_saving(_config(context), self._store, self._events, context) if self._store else None
         self._open = True
@@ -75,6 +78,7 @@ class Run:
             raise RampupError("run.log(t=...): `t` is the time of the row", "give your value another name")
         values = {name: plain(value) for name, value in values.items()}
         self._metrics.write(step, **values)
+        self._logged = step
         shown = self._progress.report(step, values)
         self._unseen = None if shown else (step, values)
 
@@ -82,8 +86,8 @@ class Run:
     def should_stop(self) -> bool:
         """Whether to save and end the loop now, because of a time limit, a preemption or `rampup cancel --save`.
 
-        Ask on every rank, once or more after each step: where torch.distributed joins the ranks, all get the same
-        answer at the same step. From the first look on, SIGTERM no longer ends the script by itself.
+        Ask on every rank, once after each step: where torch.distributed joins the ranks, all get the same answer at
+        the same step. From the first look on, SIGTERM no longer ends the script by itself.
         """
         if not self._stopping:
             self._stop.listen()
@@ -98,6 +102,7 @@ class Run:
         """
         if not self._open:
             raise RampupError("run.save() after run.finish()", "save before finishing")
+        step = _checked_step(step)
         if self._saving is None or self.rank != 0:
             return
         with self._saving.stalled():
@@ -133,6 +138,10 @@ class Run:
         self._metrics.flush()
         if self._stopping:
             saved = self._saving.saved if self._saving else None
+            if self.rank == 0 and (saved or 0) < self._logged:
+                say(
+                    f"warning: stopped at step {self._logged}, but saved at step {saved}: save when should_stop is true"
+                )
             self._stop.obey(saved)
             facts["step"] = saved
         what = "stopped" if self._stopping else "end"
@@ -167,12 +176,31 @@ class Run:
 def init(**defaults: Any) -> Run:
     """Start a run, or join the one that rampup has started. `defaults` are settings that nobody has given."""
     context = from_environ()
-    run = Run(context, Settings({**defaults, **_given_settings(context)}))
+    run = _start(context, defaults)
     if context.run_dir:
         _report_failures(run, RunDir(context.run_dir).attempt(context.attempt))
         sample_this_node(context)
     atexit.register(_finish_at_exit, run, context)
     return run
+
+
+def _start(context: RankContext, defaults: dict[str, Any]) -> Run:
+    try:
+        return Run(context, Settings({**defaults, **_given_settings(context)}))
+    except StorageError as error:  # the run directory is at fault, not the script
+        if context.run_dir is None:
+            raise
+        _leave(error, RunDir(context.run_dir).attempt(context.attempt), context.rank)
+
+
+def _checked_step(step: Any) -> int:
+    try:
+        number = -1 if isinstance(step, bool) else operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise RampupError(f"run.save(state, {step!r}): a step is a whole number, 0 or more", "count steps from 1")
+    return number
 
 
 def _count(config: Settings, name: str) -> int | None:
@@ -242,7 +270,9 @@ def _report_failures(run: Run, attempt: AttemptDir) -> None:
         if isinstance(error, Superseded):
             run.give_up(error)
             return
-        if isinstance(error, StorageError):
+        if isinstance(error, RampupError):  # one line and a hint
+            with contextlib.suppress(StorageError):
+                run.close()
             _leave(error, attempt, run.rank)
         failure.record(error, attempt, run.rank)
         usual(kind, error, trace)
@@ -256,12 +286,12 @@ def _finish_at_exit(run: Run, context: RankContext) -> None:
         run.finish()
     except Superseded as error:
         run.give_up(error)
-    except StorageError as error:
+    except Exception as error:  # at exit Python would print it and leave with 0
         if context.run_dir is None:
             raise
         _leave(error, RunDir(context.run_dir).attempt(context.attempt), run.rank)
 
 
-def _leave(error: StorageError, attempt: AttemptDir, rank: int) -> NoReturn:
+def _leave(error: Exception, attempt: AttemptDir, rank: int) -> NoReturn:
     """Python offers no other way to choose the exit code from a hook."""
     os._exit(failure.report(error, attempt, rank))

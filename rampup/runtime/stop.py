@@ -56,6 +56,12 @@ class StopWatch(Stop):
         self._take_signals()
         threading.Thread(target=self._watch, name="rampup-stop", daemon=True).start()
 
+    def listen(self) -> None:
+        if not self.listens and self._rank == 0:
+            with writing(self._attempt.listens_file):
+                self._attempt.listens_file.touch()
+        super().listen()
+
     def obey(self, step: int | None) -> None:
         if self._rank != 0 or self.asked == SUPERSEDED:
             return

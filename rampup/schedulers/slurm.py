@@ -16,18 +16,26 @@ SBATCH_S, SCANCEL_S = 30.0, 15.0
 
 def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
     """The id of the one job of this run."""
-    said = ""
+    said, before = "", known_jobs(run)
     for attempt in range(1, TRIES + 1):
         job, said = try_sbatch(run, cluster)
         if said:  # the answer was lost, and perhaps not the job
             time.sleep(0.5 * attempt)
         others = find_by_name(cluster, job_name) if said or attempt > 1 else []
+        others = [other for other in others if other not in before]
         jobs = list(dict.fromkeys([job, *others] if job else others))
         if jobs:
             for extra in jobs[1:]:  # an earlier try came through after all, later than we looked
                 call(cluster, ["scancel", extra], SCANCEL_S)
             return remember(run, cluster, jobs[0])
     raise SchedulerError(f"sbatch did not get through, {TRIES} times: {said}", f"is {cluster.name} up? scontrol ping")
+
+
+def known_jobs(run: RunDir) -> set[str]:
+    """The jobs that the run has had already: a resumed run goes on under the same name."""
+    attempts = [attempt.facts for attempt in run.attempts()]
+    told = [facts.get(key) for facts in attempts for key in ("job", "next_job")]
+    return {str(job) for job in (*told, *(row.get("job") for row in run.records("submitted"))) if job}
 
 
 def try_sbatch(run: RunDir, cluster: Cluster) -> tuple[str, str]:

@@ -22,6 +22,8 @@ NO_TENSOR = b"\x08\x01\x12\x02\x12\x00"
 """A vector of no floats: some summaries are only metadata, but loaders want a value."""
 STARTED, SUCCESS = 1, 1
 PNG = b"\x89PNG\r\n\x1a\n"
+LARGEST_PNG = 1_000_000
+"""Bytes. The check sum of so many takes 0.2 s, of a thread that shares its processor with the training."""
 SMALLEST_COUNT = 1e-7
 """As in TensorBoard's own writer: nothing is divided by zero."""
 
@@ -207,6 +209,8 @@ def _hparam(value: Any) -> bytes:
 def image(t: float, step: int, tag: str, png: bytes) -> bytes:
     if not png.startswith(PNG) or len(png) < 26:
         raise ValueError("it is no PNG")
+    if len(png) > LARGEST_PNG:
+        raise ValueError(f"{len(png):,} bytes are too many for a picture, {LARGEST_PNG:,} are taken: draw it smaller")
     width, height, _, colours = struct.unpack_from(">IIBB", png, 16)
     channels = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}.get(colours, 3)
     picture = message(4, whole(1, height), whole(2, width), whole(3, channels), message(4, png))

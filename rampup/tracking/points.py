@@ -1,31 +1,28 @@
 """The numbers of metric rows under the names that trackers show them by. Every tracker asks here, so that all agree.
 
 At the end of an epoch a row holds the mean over the epoch, under the name that rows between have for single steps:
-`train_loss`. On one line the two would be a zigzag, so the former becomes `train_loss_epoch` where there are both.
+`train_loss`. On one line the two would be a zigzag, so the former is always `train_loss_epoch`. What a row is called
+depends on nothing but the row: it is the same in every tracker, live or exported, before and after a resume.
 """
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from rampup import shapes
+
 PLACE = ("step", "t")
 """Where a row is, as against what was measured there."""
-AT_EPOCH_ENDS = "samples_s"
+AT_EPOCH_ENDS = ("epoch", "samples_s")
+"""A row that has both is about a whole epoch."""
 
 
-class Points:
-    """Of one run or attempt; to be asked row after row."""
-
-    def __init__(self) -> None:
-        self._between: set[str] = set()
-
-    def of(self, row: Mapping[str, Any]) -> list[tuple[str, float]]:
-        """Names and numbers. What was no finite number is recorded as null, and is NaN here; words are left out."""
-        found = [(name, number(value)) for name, value in row.items() if name not in PLACE and is_number(value)]
-        if AT_EPOCH_ENDS in row:
-            return [(f"{name}_epoch" if name in self._between else name, value) for name, value in found]
-        self._between.update(name for name, _ in found if name.startswith("train_"))
-        return found
+def named_numbers(row: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """What was no finite number is recorded as null, and is NaN here; words are left out."""
+    found = [(name, number(value)) for name, value in row.items() if name not in PLACE and is_number(value)]
+    if all(name in row for name in AT_EPOCH_ENDS):
+        return [(f"{name}_epoch" if name.startswith("train_") else name, value) for name, value in found]
+    return found
 
 
 def is_number(value: Any) -> bool:
@@ -42,8 +39,6 @@ def number(value: int | float | None) -> float:
 
 
 def step_of(row: Mapping[str, Any]) -> int | None:
-    """The step of a row; None where a user's own loop wrote something else there."""
+    """The step of a row; None where a user's own loop wrote something else there, or a number that no tracker takes."""
     step = row.get("step")
-    if isinstance(step, float) and step.is_integer():
-        return int(step)
-    return step if isinstance(step, int) and abs(step) < 2**63 else None
+    return int(step) if step is not None and shapes.number(step) and step == int(step) else None

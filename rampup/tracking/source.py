@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rampup import runs, shapes
 from rampup.records import Record
 from rampup.rundir import RunDir
 from rampup.states import state_of
@@ -13,6 +14,8 @@ from rampup.states import state_of
 
 class Source(Struct):
     run: RunDir
+    id: str
+    """As in run.json, for a directory may be renamed; without signs that trackers do not take."""
     name: str
     state: str
     created: float
@@ -21,11 +24,6 @@ class Source(Struct):
     settings: Record
     """[train] as it was resolved."""
     rows: list[Record]
-
-    @property
-    def id(self) -> str:
-        """Without signs that trackers do not take: a directory may have any name."""
-        return re.sub(r"[^A-Za-z0-9_-]", "_", self.run.id)
 
     @property
     def finished(self) -> bool:
@@ -60,6 +58,7 @@ def read(run: RunDir) -> Source:
     settings = run.config.get("train", {})
     return Source(
         run=run,
+        id=plain(str(identity.get("id") or id_by_name(run))),
         name=str(identity.get("name") or run.path.name),
         state=state_of(run).name,
         created=created or run.path.stat().st_mtime,
@@ -69,5 +68,15 @@ def read(run: RunDir) -> Source:
     )
 
 
+def id_by_name(run: RunDir) -> str:
+    """Where run.json is lost. A directory that somebody has named has no id in its name: the whole name tells more."""
+    return run.path.name if runs.told_by_name(run)[1] is None else run.id
+
+
+def plain(words: str) -> str:
+    """For ids and for names of folders: what is in run.json may be anything, `../..` too."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", words)
+
+
 def seconds(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and 0 < value < 1e11 else None
+    return float(value) if value and shapes.moment(value) else None

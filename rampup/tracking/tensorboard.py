@@ -11,11 +11,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import FileIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from rampup.rundir import RunDir
 from rampup.tracking import event_format
-from rampup.tracking.points import Points, step_of
+from rampup.tracking.points import named_numbers, step_of
 
 FLUSH_AFTER_S = 10.0
 MANY = 5_000
@@ -44,16 +44,24 @@ class NoTensorBoard:
         """Bring all to the file; nothing can be added afterwards."""
 
 
+class Item(NamedTuple):
+    """What waits besides rows."""
+
+    name: str
+    step: int
+    encode: Callable[[], bytes]
+
+
 class TensorBoard(NoTensorBoard):
     def __init__(self, run: RunDir, attempt: int, settings: Mapping[str, Any]) -> None:
         self._run, self._attempt, self._settings = run, attempt, settings
-        self._waiting: deque[Mapping[str, Any] | Callable[[], bytes]] = deque()
-        self._points = Points()
+        self._waiting: deque[Mapping[str, Any] | Item] = deque()
         self._session_begun = False
         self._lock = threading.Lock()
         self._file: FileIO | None = None
         self._due = 0.0
-        self._off = self._left_out = False
+        self._off = False
+        self._left_out: set[str] = set()
 
     # what comes in: cheap, and on the thread that trains ---------------------------------------------------------
 
@@ -63,22 +71,23 @@ class TensorBoard(NoTensorBoard):
     def event(self, what: str, facts: Mapping[str, Any]) -> None:
         t = time.time()
         if what == "resumed":
-            self._waiting.append(lambda: self._session(t, int(facts["step"])))
+            step = int(facts["step"])
+            self._waiting.append(Item(what, step, lambda: self._session(t, step)))
         elif what == "end":
-            self._waiting.append(lambda: event_format.hparams_end(t))
+            self._waiting.append(Item(what, 0, lambda: event_format.hparams_end(t)))
 
     def image(self, step: int, name: str, png: bytes) -> None:
         t = time.time()
-        self._waiting.append(lambda: event_format.image(t, step, name, png))
+        self._waiting.append(Item(name, step, lambda: event_format.image(t, step, name, png)))
 
     def pr_curve(self, step: int, name: str, counts: Sequence[Sequence[float]]) -> None:
         t = time.time()
         try:
             kept = [[float(count) for count in row] for row in counts]  # the loop may go on with its own
         except (TypeError, ValueError) as error:
-            self._leave_out(error)
+            self._leave_out(name, step, error)
         else:
-            self._waiting.append(lambda: event_format.pr_curve(t, step, name, kept))
+            self._waiting.append(Item(name, step, lambda: event_format.pr_curve(t, step, name, kept)))
 
     # what goes out: on the thread that flushes --------------------------------------------------------------------
 
@@ -121,17 +130,19 @@ class TensorBoard(NoTensorBoard):
         for _ in range(len(self._waiting)):
             item = self._waiting.popleft()
             try:
-                yield item() if callable(item) else self._scalars(item)
+                yield item.encode() if isinstance(item, Item) else self._scalars(item)
             except Exception as error:  # this item makes no sense; the next may
-                self._leave_out(error)
+                name, step = (item.name, item.step) if isinstance(item, Item) else ("a row", item.get("step"))
+                self._leave_out(name, step, error)
 
-    def _leave_out(self, error: Exception) -> None:
-        if not self._left_out:
-            say(f"left out of the TensorBoard events: {error}")
-        self._left_out = True
+    def _leave_out(self, name: str, step: Any, error: Exception) -> None:
+        """Said once for each name: a loop that draws one badly draws it so every time."""
+        if str(name) not in self._left_out:
+            say(f"left out of the TensorBoard events: {name} at step {step}: {error}")
+        self._left_out.add(str(name))
 
     def _scalars(self, row: Mapping[str, Any]) -> bytes:
-        values, step = self._points.of(row), step_of(row)
+        values, step = named_numbers(row), step_of(row)
         if step is None or not values:
             return b""
         begin = b"" if self._session_begun else self._session(row["t"], 0)

@@ -1,19 +1,20 @@
 """Metric rows as a table: one line per row, a column for every metric that any of the runs has."""
 
 import csv
-import os
+import io
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Container, Sequence
 from typing import Any, TextIO
 
 import msgspec
 
-from rampup.errors import Refused
+from rampup.records import write_whole
 from rampup.tracking.source import Sent, Source, Target
 
 PACKAGES: tuple[str, ...] = ()
 FIRST = ("step", "epoch")
+RUN = "run"
+"""The column that tells whose row it is."""
 
 
 def destination(target: Target) -> str:
@@ -25,29 +26,29 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
     if target.out is None:
         write(sources, sys.stdout)
     else:
-        write_whole(sources, target.out)
+        table = io.StringIO(newline="")
+        write(sources, table)
+        write_whole(target.out, table.getvalue().encode("utf-8", "replace"))
     return [Sent(source.id, where, len(source.rows), len(source.rows), True) for source in sources]
-
-
-def write_whole(sources: Sequence[Source], out: Path) -> None:
-    """The file appears whole or not at all; one that is there is replaced."""
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        with open(beside, "w", encoding="utf-8", errors="replace", newline="") as file:
-            write(sources, file)
-        os.replace(beside, out)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise Refused(f"can't write {out}: {error.strerror}", "--out FILE, in a directory that you can write") from None
 
 
 def write(sources: Sequence[Source], file: TextIO) -> None:
     names = dict.fromkeys(name for source in sources for row in source.rows for name in row if name != "t")
     columns = sorted(names, key=lambda name: name not in FIRST)
     lines = csv.writer(file, lineterminator="\n")
-    lines.writerow(["run", *columns, "t"])
+    lines.writerow([RUN, *(title(name, names) for name in columns), "t"])
     for source in sources:
         lines.writerows([source.id, *(cell(row.get(name)) for name in (*columns, "t"))] for row in source.rows)
+
+
+def title(name: str, names: Container[str]) -> str:
+    """A metric may have the name of our own column: no two are to be alike."""
+    if name != RUN:
+        return name
+    found = f"metric_{name}"
+    while found in names:
+        found += "_"
+    return found
 
 
 def cell(value: Any) -> Any:

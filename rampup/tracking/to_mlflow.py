@@ -8,12 +8,12 @@ import math
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from rampup.errors import RampupError, UsageError
-from rampup.tracking.points import Points, step_of
-from rampup.tracking.source import Sent, Source, Target
+from rampup.tracking.points import named_numbers, step_of
+from rampup.tracking.source import Sent, Source, Target, seconds
 
 PACKAGES = ("mlflow",)
 PROJECT = "rampup"
@@ -52,8 +52,15 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
         experiment = experiment_of(client, target.project or PROJECT)
         return [send(client, experiment, source) for source in sources]
     except MlflowException as error:
-        first, hint = str(error).partition("\n")[0], "check that the server runs and that you may write"
-        raise RampupError(f"MLflow at {uri}: {first[:400]}", hint) from error
+        raise RampupError(*told(uri, str(error))) from error
+
+
+def told(uri: str, words: str) -> tuple[str, str]:
+    """MLflow's error as a message and a hint."""
+    if "MLFLOW_ALLOW_FILE_STORE" in words:  # what it advises is long, and not about rampup
+        hint = "--tracking-uri sqlite:///mlflow.db for a file, or the http address of a server"
+        return f"MLflow at {uri}: it no longer takes folders of plain files", hint
+    return f"MLflow at {uri}: {words.partition(chr(10))[0][:400]}", "check that the server runs and that you may write"
 
 
 def experiment_of(client: Any, name: str) -> str:
@@ -64,6 +71,7 @@ def experiment_of(client: Any, name: str) -> str:
 def send(client: Any, experiment: str, source: Source) -> Sent:
     known = client.search_runs([experiment], filter_string=f"tags.`{TAG}` = '{source.id}'", max_results=1)
     run_id = known[0].info.run_id if known else create(client, experiment, source)
+    log_params(client, run_id, source, known[0].data.params if known else ())
     wanted = points_of(source)
     there = points_there(client, run_id, {name for name, *_ in wanted}) if known else set()
     fresh = [point for point in wanted if point not in there]
@@ -76,15 +84,19 @@ def send(client: Any, experiment: str, source: Source) -> Sent:
 
 
 def create(client: Any, experiment: str, source: Source) -> str:
+    tags = {TAG: source.id, "rampup.dir": str(source.run.path), "mlflow.runName": f"{source.name}-{source.id}"}
+    return str(client.create_run(experiment, start_time=int(source.created * 1000), tags=tags).info.run_id)
+
+
+def log_params(client: Any, run_id: str, source: Source, there: Container[str]) -> None:
+    """Those that the server does not have: an earlier export may have broken off before it had sent them."""
     from mlflow.entities import Param
 
-    tags = {TAG: source.id, "rampup.dir": str(source.run.path), "mlflow.runName": f"{source.name}-{source.id}"}
-    made = client.create_run(experiment, start_time=int(source.created * 1000), tags=tags)
     names = safe_names(source.settings)
-    params = [Param(names[name], str(value)[:LONGEST_VALUE]) for name, value in source.settings.items()]
+    missing = [(names[name], str(value)) for name, value in source.settings.items() if names[name] not in there]
+    params = [Param(name, value[:LONGEST_VALUE]) for name, value in missing]
     for begin in range(0, len(params), PARAMS_AT_ONCE):
-        client.log_batch(made.info.run_id, params=params[begin : begin + PARAMS_AT_ONCE])
-    return str(made.info.run_id)
+        client.log_batch(run_id, params=params[begin : begin + PARAMS_AT_ONCE])
 
 
 def set_status(client: Any, run_id: str, source: Source) -> None:
@@ -101,13 +113,12 @@ def set_status(client: Any, run_id: str, source: Source) -> None:
 
 def points_of(source: Source) -> list[Point]:
     """Each once, in their order."""
-    points = Points()
     found: list[Point] = []
     for row in source.rows:
-        step, t = step_of(row), row.get("t")
+        step = step_of(row)
         if step is not None:
-            milliseconds = int((t if isinstance(t, int | float) else source.created) * 1000)
-            found += [(name, step, milliseconds, comparable(value)) for name, value in points.of(row)]
+            milliseconds = int((seconds(row.get("t")) or source.created) * 1000)
+            found += [(name, step, milliseconds, comparable(value)) for name, value in named_numbers(row)]
     names = safe_names(name for name, *_ in found)
     return list(dict.fromkeys((names[name], step, t, value) for name, step, t, value in found))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from rampup.errors import Refused
 from rampup.rundir import AttemptDir, RunDir
 from rampup.tracking import event_format
-from rampup.tracking.points import Points, step_of
-from rampup.tracking.source import Sent, Source, Target, seconds
+from rampup.tracking.points import named_numbers, step_of
+from rampup.tracking.source import Sent, Source, Target, plain, seconds
 
 PACKAGES: tuple[str, ...] = ()
 
@@ -28,8 +28,10 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
 def send(source: Source, target: Target) -> Sent:
     run = source.run
     if target.out is None and not source.finished:
-        raise Refused(f"run {run.id} is {source.state}, and writes its own {run.tensorboard}", "--out DIR for a copy")
-    folder = run.tensorboard if target.out is None else target.out.absolute() / f"{source.name}-{run.id}"
+        raise Refused(
+            f"run {source.id} is {source.state}, and writes its own {run.tensorboard}", "--out DIR for a copy"
+        )
+    folder = run.tensorboard if target.out is None else target.out.absolute() / plain(f"{source.name}-{source.id}")
     new, rows = not folder.exists(), 0
     try:
         for attempt in run.attempts():
@@ -39,7 +41,7 @@ def send(source: Source, target: Target) -> Sent:
                 rows += len(attempt.metrics())
     except OSError as error:
         raise Refused(f"can't write into {folder}: {error.strerror}", "--out DIR, one that you can write") from None
-    return Sent(run.id, str(folder), len(source.rows), rows, new)
+    return Sent(source.id, str(folder), len(source.rows), rows, new)
 
 
 def records_of(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
@@ -51,9 +53,8 @@ def records_of(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
     yield event_format.version(began)
     yield event_format.hparams_start(began, source.id, source.settings)
     yield event_format.session_start(began, attempt.resumed_at() + 1)
-    points = Points()
     for row in rows:
-        values = points.of(row)
+        values = named_numbers(row)
         if values:
             yield event_format.scalars(row["t"], step_of(row) or 0, values)
     yield from pictures

@@ -1,11 +1,13 @@
 """Runs as offline runs of Weights & Biases, from the login node: `wandb sync DIR` sends them when you want.
 
-Nothing is sent from here. Offline, W&B makes a new folder for every export, so we keep one per run: it has the id of
-the run, always holds the whole history, and is replaced only when something has changed. What W&B noted in it (that it
-was synced) stays as long as the run stays the same; syncing a newer one replaces the run's curves, for the id is equal.
+Nothing is sent from here. Offline, W&B makes a new folder for every export, so we keep one per run and project: it has
+the id of the run, always holds the whole history, and is replaced only when something has changed. What W&B noted in it
+(that it was synced) stays as long as the run stays the same; syncing a newer one replaces the run's curves, for the id
+is equal.
 """
 
 import hashlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -17,13 +19,13 @@ import msgspec
 
 from rampup.errors import RampupError, Refused
 from rampup.records import Record, read_json, write_json
-from rampup.tracking.points import Points, step_of
-from rampup.tracking.source import Sent, Source, Target
+from rampup.tracking.points import named_numbers, step_of
+from rampup.tracking.source import Sent, Source, Target, seconds
 
 PACKAGES = ("wandb",)
 PROJECT = "rampup"
 MARK = "rampup.json"
-"""In each folder that we have made: what was exported."""
+"""In each folder that we have made: which run, for which project, and a digest of what was exported."""
 QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "WANDB_MODE": "offline"}
 
 
@@ -45,29 +47,36 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
 def send(source: Source, folder: Path, project: str) -> Sent:
     history = history_of(source)
     digest = digest_of(source, project, history)
-    mine = [path for path in sorted(folder.glob(f"offline-run-*-{source.id}")) if (path / MARK).exists()]
+    mark = {"run": source.id, "project": project}
+    found = [(path, read_json(path / MARK)) for path in sorted(folder.glob(f"offline-run-*-{source.id}"))]
+    mine = [path for path, said in found if {name: said.get(name) for name in mark} == mark]
     if mine and read_json(mine[-1] / MARK).get("digest") == digest:
         return Sent(source.id, str(mine[-1]), len(source.rows), 0, False)
     with tempfile.TemporaryDirectory(prefix=".rampup-", dir=folder) as beside:
         made = write(source, project, history, Path(beside))
-        write_json(made / MARK, {"run": source.id, "digest": digest})
+        write_json(made / MARK, {**mark, "digest": digest})
         for old in mine:
             shutil.rmtree(old)
-        final = folder / made.name
+        final = free(folder / made.name)
         os.rename(made, final)
     points = sum(len(values.keys() - {"_timestamp"}) for values in history.values())
     return Sent(source.id, str(final), len(source.rows), points, not mine)
 
 
+def free(path: Path) -> Path:
+    """W&B's names are exact to the second: in the same one the run may have been exported for another project."""
+    numbered = (path.with_name(path.name.replace("run-", f"run-{number}-", 1)) for number in itertools.count(2))
+    return next(found for found in itertools.chain((path,), numbered) if not found.exists())
+
+
 def history_of(source: Source) -> dict[int, dict[str, float]]:
     """W&B has one row for each step, and steps that only grow from 0 on."""
-    points = Points()
     found: dict[int, dict[str, float]] = {}
     for row in source.rows:
-        values, step = dict(points.of(row)), step_of(row)
+        values, step = dict(named_numbers(row)), step_of(row)
         if step is not None and step >= 0:
-            t = row.get("t")
-            found.setdefault(step, {}).update(values, **({"_timestamp": t} if isinstance(t, int | float) else {}))
+            t = seconds(row.get("t"))
+            found.setdefault(step, {}).update(values, **({"_timestamp": t} if t else {}))
     return dict(sorted(found.items()))
 
 
@@ -94,7 +103,7 @@ def write(source: Source, project: str, history: dict[int, dict[str, float]], ro
             run.log(values, step=step)
         run.finish(exit_code=0 if source.state in ("completed", "running", "pending") else 1)
         wandb.teardown()
-    except wandb.Error as error:
+    except (wandb.Error, ValueError, TypeError) as error:  # protobuf has its own words for what it does not take
         raise RampupError(
             f"W&B could not write run {source.id}: {error}", "try again with another --out DIR"
         ) from error

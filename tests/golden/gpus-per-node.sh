@@ -134,8 +134,8 @@ if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
     why=preempt
   elif [[ $seen == *Reason=TimeLimit* ]]; then  # it came before the ranks could stop by themselves
     why=timeout
-  elif [ "$why" = preempt ]; then
-    why=ended
+  elif [ "$why" = preempt ] || { [ -n "$stopped" ] && [ "$why" != stop ]; }; then
+    why=ended  # cancelled, whatever the ranks wished
   fi
 fi
 

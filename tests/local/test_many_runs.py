@@ -1,5 +1,6 @@
 """The control side with many runs: made by the generator of the benchmarks, listed, shown and reported."""
 
+import json
 from pathlib import Path
 
 from benchmarks.many_runs import id_of, steps, write_run
@@ -26,6 +27,13 @@ def test_a_run_without_any_file_is_still_listed(cli) -> None:
 
 
 def test_many_rows_are_reported(cli, tmp_path: Path) -> None:
-    write_run(cli.runs, 5, steps(5000))
+    rows = steps(5000)
+    rows[3333] = rows[3333].replace('"train_loss":0.000300', '"train_loss":77.5')
+    write_run(cli.runs, 5, rows)
     written = cli.json("report", "--out", str(tmp_path / "report.html"))
-    assert written["runs"][0]["missing"] == [] and written["bytes"] > 100_000
+    assert written["runs"][0]["missing"] == [] and written["bytes"] < 2_000_000
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('id="page-data">')[2].partition("</script>")[0])
+    train = next(line for line in data["charts"][0]["series"] if line["kind"] == "train")
+    assert 1000 < len(train["xs"]) <= 2000 and (train["xs"][0], train["xs"][-1]) == (1, 4999)
+    assert train["ys"][train["xs"].index(3334)] == 77.5, "a spike of one step is still there"

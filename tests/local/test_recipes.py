@@ -75,6 +75,8 @@ def test_a_second_attempt_goes_on_in_the_middle_of_an_epoch(cli) -> None:
     words = ("digits", "epochs=4", "log_every=1", "--tasks-per-node", "2", "--cpus-per-task", "1")
     whole = cli.json("run", *words, "max_steps=100")
     parts = cli.json("run", *words, "max_steps=50")
+    config = Path(parts["dir"]) / "config.json"
+    config.write_text(config.read_text().replace('"max_steps": 50', '"max_steps": 100'))
     subprocess.run(spawn.argv(Path(parts["dir"])), check=True, timeout=60)  # what a requeued job does
     assert cli.json("show", parts["id"])["attempts"] == 2
     states = [

@@ -131,7 +131,7 @@ def test_a_command_that_does_not_listen_can_not_be_saved(cli: Cli, eventually: E
     run = Path(json.loads(cli("run", "--detach", "--json", "--", "sleep", "60").stdout)["dir"])
     eventually(lambda: (run / "attempts/1/attempt.json").exists())
     refused = cli("cancel", "--save", str(run), check=3)
-    assert "does not listen" in refused.stderr
+    assert "listens" in refused.stderr
     assert cli.json("show", str(run))["state"] == "running"
     cli("cancel", str(run))
 
@@ -144,3 +144,68 @@ def test_a_recipe_goes_on_with_other_ranks_and_says_that_it_is_not_exact(cli: Cl
     assert (found["state"], found["attempts"]) == ("completed", 2)
     assert "not bit for bit: 2 ranks then, 1 now" in output_of(run)
     assert cli.json("show", str(run))["config"]["resources"]["tasks_per_node"] == 1
+
+
+def test_a_loop_that_ends_with_85_is_stopped_by_cancel_with_save(cli: Cli, eventually: Eventually) -> None:
+    text = COUNTS.replace("PAUSE", "0.05").replace("MARK", "x").replace("            break\n", LEAVES_WITH_85)
+    cli.script(text)
+    run = detached(cli, eventually, "--", "python", "script.py")
+    assert "cancelled" in cli("cancel", "--save", str(run)).stderr
+    assert cli.json("show", str(run))["attempts"] == 1
+
+
+LEAVES_WITH_85 = '            run.save(state, state["step"])\n            raise SystemExit(85)\n'
+
+
+def test_arrays_are_saved_and_a_last_save_that_fails_is_no_success(cli: Cli) -> None:
+    cli.script("""
+        import numpy as np
+        import rampup
+
+        run = rampup.init(bad=0)
+        state = run.resume() or {"w": np.zeros(3)}
+        print("has", state["w"].tolist(), flush=True)
+        run.save({"w": state["w"] + 1, "bad": object() if run.config.bad else 0}, run.step + 1)
+        if run.step == 0:
+            raise SystemExit(1)
+    """)
+    found = cli("run", "--json", "--", "python", "script.py", check=100)
+    run = Path(json.loads(found.stdout)["dir"])
+    cli("resume", str(run))
+    assert "has [1.0, 1.0, 1.0]" in output_of(run)
+    cli("run", "bad=1", "--", "python", "script.py", check=100)
+
+
+@pytest.mark.parametrize("step", ["5.0", "-1", "None", "True", '"7"'])
+def test_a_step_that_is_none_is_refused_when_it_is_saved(cli: Cli, step: str) -> None:
+    cli.script(f"import rampup\nrampup.init().save({{'a': 1}}, {step})\n")
+    done = cli("run", "--", "python", "script.py", check=100)
+    assert "a step is a whole number" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_start_that_fails_leaves_the_run_as_it_was(cli: Cli, eventually: Eventually) -> None:
+    run = detached(cli, eventually, "--", "python", script(cli, mark="old"))
+    cli("cancel", "--save", str(run))
+    script(cli, pause=0, mark="new")
+    before = {name: (run / name).read_bytes() for name in ("config.json", "code/script.py")}
+    (run / "attempts").rename(run / "away")
+    (run / "attempts").touch()  # no attempt can be claimed
+    for _ in range(2):
+        cli("resume", str(run), "--code", "current", "--detach", check=None)
+    (run / "attempts").unlink()
+    (run / "away").rename(run / "attempts")
+    assert {name: (run / name).read_bytes() for name in before} == before
+    cli("resume", str(run))
+    assert "new" not in output_of(run)
+
+
+def test_a_limit_of_steps_and_a_target_count_over_all_attempts(cli: Cli, eventually: Eventually) -> None:
+    words = ("digits", "epochs=400", "max_steps=2000", "checkpoint.every=50steps", "--cpus-per-task", "1")
+    run = detached(cli, eventually, *words)
+    cli("cancel", "--save", str(run))
+    assert cli.json("resume", str(run))["metrics"]["step"] == 2000
+    done = cli.json("run", "digits", "epochs=10", "target=0.5", "--cpus-per-task", "1")
+    facts = Path(done["dir"]) / "attempts" / "1" / "attempt.json"
+    told = json.loads(facts.read_text())
+    facts.write_text(json.dumps({key: value for key, value in told.items() if key not in ("outcome", "ended")}))
+    assert cli.json("resume", done["id"])["metrics"]["step"] == done["metrics"]["step"], "it was all done"

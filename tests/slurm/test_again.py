@@ -117,3 +117,12 @@ def test_resume_leaves_no_second_job_behind(sandbox: Sandbox) -> None:
     assert ended(sandbox, run)["attempts"] == 2
     waiting = sandbox.run("squeue", "--noheader", f"--name={run.name.split('-', 2)[2]}")
     assert waiting.strip() == ""
+
+
+def test_a_command_that_ends_with_85_when_it_is_cancelled_stays_cancelled(sandbox: Sandbox) -> None:
+    run = started(sandbox, command=("bash", "-c", LIVES_ONCE.replace("exit 3", "exit 85")))
+    running(sandbox, run)
+    sandbox.rampup("cancel", str(run))
+    assert ended(sandbox, run)["state"] == "cancelled"
+    time.sleep(4)
+    assert len(attempts(run)) == 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rampup.diagnose.advice import RULES, Facts, advise
+from rampup.diagnose.advice import RULES, Facts, Undefined, advise
 
 TRAIN: dict[str, Any] = {
     "lr": 0.1,
@@ -24,6 +24,7 @@ PHASES = {
     "saving": 3.0,
     "other": 2.0,
 }
+DIVERGED = Undefined(7, since=7)
 QUIET = Facts(
     wall_s=100.0,
     phases=PHASES,
@@ -47,7 +48,12 @@ OVERFIT: dict[str, Any] = {"train_losses": (1.0, 0.5, 0.3, 0.2, 0.1), "val_losse
 FALLING: dict[str, Any] = {"val_losses": (1.0, 0.8, 0.6, 0.4, 0.3, 0.2)}
 CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     # id, what triggers it, the setting that is advised, what must not
-    ("loss-not-finite", {"undefined": {"train_loss": 7}}, "lr=0.01 clip=1.0", {"undefined": {"val_accuracy": 7}}),
+    (
+        "loss-not-finite",
+        {"undefined": {"train_loss": DIVERGED}},
+        "lr=0.01 clip=1.0",
+        {"undefined": {"val_accuracy": DIVERGED}},
+    ),
     ("memory-close", {"mem_used_mb": 15_000.0}, "accumulate=2", {"mem_used_mb": 12_000.0}),
     (
         "validation-rises",
@@ -120,8 +126,8 @@ def test_every_rule_has_a_case() -> None:
         ({"phases": phases(communication=62.0), "threads": 4}, "--tasks-per-node 2"),
         ({"phases": phases(communication=62.0), "train": {}}, "--tasks-per-node 2"),
         ({"phases": phases(start=62.0), "ranks": 1}, "epochs=12"),
-        ({"undefined": {"loss": 1}, "train": {**TRAIN, "precision": "fp16"}}, "precision=fp32"),
-        ({"undefined": {"loss": 1}, "train": {"lr": 1.0}}, "lr=0.1"),
+        ({"undefined": {"loss": DIVERGED}, "train": {**TRAIN, "precision": "fp16"}}, "precision=fp32"),
+        ({"undefined": {"loss": DIVERGED}, "train": {"lr": 1.0}}, "lr=0.1"),
         ({"mem_used_mb": 15_000.0, "resources": {"mem": "16G"}}, "--mem 23G"),
     ],
 )
@@ -141,3 +147,13 @@ def test_the_settings_that_are_advised_exist() -> None:
 
     words = {word.partition("=")[0] for case in CASES for word in case[2].split() if "=" in word}
     assert words <= {*TORCH, *(f"checkpoint.{key}" for key in CHECKPOINT)}
+
+
+def test_a_loss_that_was_finite_again_has_not_diverged() -> None:
+    once, often = Undefined(150, None, 1, 300), Undefined(150, None, 3, 300)
+    for where, words in ((once, "at step 150 (1 of 300 rows)"), (often, "in 3 of 300 rows, the first at step 150")):
+        (found,) = advise(QUIET._replace(undefined={"loss": where}))
+        assert found.about == f"loss is no finite number {words}"
+        assert "diverged" not in found.cause and found.remedy == "clip=1.0" and found.level == "note"
+    (found,) = advise(QUIET._replace(undefined={"val_loss": once, "train_loss": Undefined(3, 200, 99, 300)}))
+    assert found.about == "train_loss is no finite number from step 200 on" and found.level == "problem"

@@ -8,8 +8,8 @@ from rampup.cli.app import VERBS
 
 PROMISED = {
     "run": """words --account --constraint --cpus-per-task --detach --devices --dry-run --exclude --follow
-        --gpus-per-node --json --launcher --mail --mem --name --nodes --on --partition --qos --reservation --slurm --smoke
-        --tasks-per-node --time""",
+        --gpus-per-node --json --launcher --mail --mem --name --nodes --on --partition --qos --reservation --slurm
+        --smoke --tasks-per-node --time""",
     "list": "--all --json --state",
     "show": "run --checkpoints --history --json --verify",
     "logs": "run --follow --json --rank -f",

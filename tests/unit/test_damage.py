@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import random
+import shlex
 import shutil
 import zlib
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import click
 import pytest
 
+from rampup.attempts import attempts_of
 from rampup.cli.app import cli as app
 from rampup.damage import damage_of
 from rampup.errors import RampupError
@@ -22,8 +24,6 @@ from rampup.rundir import RunDir
 from rampup.shapes import ATTEMPT, CONFIG, fitting, number
 
 T0 = 1_794_804_968.0
-NOT_FOUND = 102
-"""The documented answer of a verb to a directory that has no run.json."""
 OTHERS = ("[]", "7", '"text"', "null", "{}", "true", '[{"a": 1}]', "[" * 5000)
 FOREIGN = (None, [], {}, "x", "", -1, 1.5, True, [1, 2], {"a": 1}, 10**30)
 
@@ -192,9 +192,8 @@ def check(run: RunDir, name: str) -> None:
         code, out, _ = call("list", "--json")
         assert code == 0 and [row["id"] for row in json.loads(out)] == ["aaaaaa"]
         assert call("list")[0] == 0
-        lost = NOT_FOUND if not run.run_file.is_file() else 0
         for words in (("show",), ("show", "--json"), ("show", "--history")):
-            assert call(words[0], str(run.path), *words[1:])[0] == lost
+            assert call(words[0], str(run.path), *words[1:])[0] == 0
         code, out, _ = call("report", str(run.path), "--out", "page.html", "--json")
         assert code == 0 and Path("page.html").stat().st_size > 5000
         assert call("export", str(run.path), "--to", "csv")[0] == 0
@@ -233,7 +232,7 @@ def test_what_is_missing_is_named(root: Path) -> None:
         "env.json: missing",
         "attempts/2/attempt.json: ended, outcome: foreign and left out",
         "attempts/2/error-1.json: torn or foreign",
-        "attempts/2/events.jsonl: step: foreign and left out",
+        "attempts/2/events.jsonl: step: foreign and left out (line 1)",
         "attempts/2/metrics.jsonl: 1 line is torn or foreign and left out",
     ]
     assert sorted(damage_of(run)) == sorted(named)
@@ -243,6 +242,33 @@ def test_what_is_missing_is_named(root: Path) -> None:
         assert f"note: {words}\n" in said and words in page
 
 
+def test_foreign_rows_of_metrics_are_named_with_their_lines(root: Path) -> None:
+    run = make(root, "spawn")
+    with open(run.attempt(1).metrics_file, "a") as file:
+        file.write('{"step": 1\n\n' + lines({"step": "x", "t": T0}, {"step": 11, "loss": "words", "t": T0}))
+    with open(run.attempt(2).metrics_file, "a") as file:
+        file.write(lines({"step": 21, "t": 1e12}, {"step": 22.0, "t": T0}, {"step": 1e300, "t": -1}))
+    assert damage_of(run) == [
+        "attempts/1/metrics.jsonl: 1 line is torn or foreign and left out",
+        "attempts/1/metrics.jsonl: step: foreign and left out (line 5)",
+        "attempts/2/metrics.jsonl: step, t: foreign and left out (2 lines, the first is 3)",
+    ]
+
+
+def test_a_time_that_can_not_be_is_no_time(root: Path) -> None:
+    """Milliseconds, or a flipped bit: it would make a run of a minute one of many thousand years."""
+    run = make(root, "spawn")
+    attempt = run.attempt(2)
+    attempt.facts_file.write_text(json.dumps({"started": T0, "launcher": "spawn", "host": "vm", "pid": 77}))
+    with open(attempt.metrics_file, "a") as file:
+        file.write(lines({"step": 30, "t": 1e12}))
+    found = attempts_of(run)[-1]
+    assert found.took_s == 0.0 and found.last_step == 30
+    assert "277777777" not in call("list")[1] + call("show", str(run.path))[1]
+    attempt.facts_file.write_text(json.dumps({"started": T0, "ended": T0 * 1000, "outcome": "failed"}))
+    assert attempts_of(run)[-1].ended is None
+
+
 def test_values_of_another_type_are_not_passed_on() -> None:
     facts = {"outcome": "completed", "started": 1.0, "ended": float("inf"), "world_size": True, "new": object}
     assert fitting(facts, ATTEMPT) == {"outcome": "completed", "started": 1.0, "new": object}
@@ -250,3 +276,18 @@ def test_values_of_another_type_are_not_passed_on() -> None:
     assert fitting(config, CONFIG) == {"train": {"lr": 1}, "folder": None}
     assert not any(number(value) for value in (None, True, "1", float("nan"), 10**30, [1]))
     assert number(0) and number(-1.5)
+
+
+@pytest.mark.parametrize("out", [".", "", "whole/x", "x" * 300])
+def test_a_report_where_no_file_can_be_is_refused(root: Path, out: str) -> None:
+    Path("whole").touch()
+    with pytest.raises(RampupError, match="can't write"):
+        app.main(["report", str(make(root, "spawn").path), "--out", out], standalone_mode=False)
+    assert sorted(path.name for path in Path().iterdir()) == ["runs", "whole"]
+
+
+def test_what_to_type_next_can_be_typed(root: Path) -> None:
+    """The name of the report is a word of the shell."""
+    out = "we ird'$x.html"
+    _, _, said = call("report", str(make(root, "spawn").path), "--out", out)
+    assert shlex.split(said.splitlines()[-1])[2:] == [out] and Path(out).exists()

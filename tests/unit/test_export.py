@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -20,9 +21,12 @@ from typing import Any
 
 import pytest
 
+from rampup.cli.export import next_of
 from rampup.rundir import RunDir
-from rampup.tracking.points import Points
-from rampup.tracking.to_mlflow import safe_names
+from rampup.tracking import to_wandb
+from rampup.tracking.points import named_numbers, step_of
+from rampup.tracking.source import Source, Target, read
+from rampup.tracking.to_mlflow import points_of, safe_names
 
 T0 = 1_794_804_968.0
 ROWS = [
@@ -77,6 +81,31 @@ def test_a_table_on_stdout_and_in_a_file(cli: Any) -> None:
     assert os.listdir(cli.cwd) == ["table.csv"]
 
 
+def test_a_dash_is_stdout(cli: Any) -> None:
+    make(cli.runs)
+    assert cli("export", "--to", "csv", "--out", "-").stdout == cli("export", "--to", "csv").stdout != ""
+    assert "both want stdout" in cli("export", "--to", "csv", "--out", "-", "--json", check=2).stderr
+    assert os.listdir(cli.cwd) == []
+
+
+def test_no_two_columns_are_alike(cli: Any) -> None:
+    make(cli.runs, rows=[{"step": 1, "run": 7, "metric_run": 8, "t": T0}])
+    assert cli("export", "--to", "csv").stdout.splitlines() == [
+        "run,step,metric_run_,metric_run,t",
+        f"aaaaaa,1,7,8,{T0}",
+    ]
+
+
+def test_a_pipe_gets_the_table(cli: Any) -> None:
+    """And it is still a pipe afterwards, as the link /dev/stdout has to be a link."""
+    make(cli.runs)
+    os.mkfifo(cli.cwd / "pipe")
+    with subprocess.Popen(["cat", "pipe"], cwd=cli.cwd, stdout=subprocess.PIPE, text=True) as reader:
+        cli("export", "--to", "csv", "--out", "pipe")
+        assert reader.communicate(timeout=20)[0] == cli("export", "--to", "csv").stdout
+    assert (cli.cwd / "pipe").is_fifo()
+
+
 def test_attempts_are_one_story(cli: Any) -> None:
     add_attempt(make(cli.runs), 100, [{"step": 150, "epoch": 2, "train_loss": 0.1, "t": T0 + 30}])
     table = list(csv.DictReader(io.StringIO(cli("export", "--to", "csv").stdout)))
@@ -101,6 +130,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(cli: Any) -> None:
         (("--to", "mlflow", "--out", "x"), 2, "it is for --to csv or wandb or tensorboard"),
         (("--to", "csv", "--json"), 2, "both want stdout"),
         (("--to", "csv", "--out", "no/where.csv"), 3, "can't write no/where.csv"),
+        (("--to", "csv", "--out", "."), 3, "can't write .: it is a directory"),
         (("--to", "mlflow"), 2, "MLFLOW_TRACKING_URI"),
         (("zzzzzz", "--to", "csv"), 102, "no run 'zzzzzz'"),
     ],
@@ -294,6 +324,44 @@ def test_mlflow_has_each_run_once_and_each_point_once(cli: Any, mlflow: str) -> 
     assert [it[0] for it in server.history(at, "lr")] == [50, 100, 150, 200, 150] and len(server.runs("one")) == 2
 
 
+def test_an_export_that_broke_off_is_completed(cli: Any, mlflow: str) -> None:
+    """Only the run was made: the settings are sent by the next one, and so are those that are missing."""
+    make(cli.runs)
+    server, words = Server(mlflow), ("export", "--to", "mlflow", "--tracking-uri", mlflow, "--project", "broken")
+    experiment = server.post("experiments/create", name="broken")["experiment_id"]
+    tags = [{"key": "rampup.run_id", "value": "aaaaaa"}]
+    at = server.post("runs/create", experiment_id=experiment, start_time=1, tags=tags)["run"]["info"]["run_id"]
+    server.post("runs/log-parameter", run_id=at, key="lr", value="0.1")
+    assert cli(*words).stdout.strip() == at
+    (found,) = server.runs("broken")
+    assert sorted(pairs(found["data"]["params"])) == ["betas", "clip", "epochs", "lr", "optimizer"]
+
+
+def damaged(root: Path) -> Source:
+    rows = [
+        {"step": 1e300, "loss": 1.0, "t": T0},
+        {"step": 1, "loss": 2.0, "t": -1},
+        {"step": 2, "loss": 3.0, "t": 1e12},
+    ]
+    return read(make(root, rows=[*rows, {"step": 3, "loss": 4.0, "t": T0 + 1}]))
+
+
+def test_damaged_rows_cost_mlflow_no_more_than_themselves(tmp_path: Path) -> None:
+    at = int(T0 * 1000)
+    assert points_of(damaged(tmp_path)) == [
+        ("loss", 1, at, 2.0),
+        ("loss", 2, at, 3.0),
+        ("loss", 3, at + 1000, 4.0),
+    ]
+
+
+def test_a_folder_of_plain_files_is_refused_and_a_database_is_named(cli: Any) -> None:
+    make(cli.runs)
+    done = cli("export", "--to", "mlflow", "--tracking-uri", "store", check=1)
+    assert "it no longer takes folders of plain files" in done.stderr and "sqlite:///mlflow.db" in done.stderr
+    assert next_of("mlflow", "sqlite:////a b/x.db", []) == "mlflow ui --backend-store-uri 'sqlite:////a b/x.db'"
+
+
 def test_a_server_that_does_not_answer_is_an_error_in_words(cli: Any) -> None:
     make(cli.runs)
     done = cli("export", "--to", "mlflow", "--tracking-uri", "http://127.0.0.1:9", check=1)
@@ -373,7 +441,8 @@ def test_wandb_has_one_folder_for_each_run(cli: Any) -> None:
     # more rows: one folder still, with all of them
     with open(run.attempt(1).metrics_file, "a") as file:
         file.write(lines([{"step": 200, "lr": 0.01, "t": T0 + 4}]))
-    cli("export", "--to", "wandb", "--project", "digits")
+    done = cli("export", "--to", "wandb", "--project", "digits")
+    assert "aaaaaa: known, replaced, 12 points written" in done.stderr
     (folder,) = (cli.cwd / "wandb").iterdir()
     assert [row["step"] for row in wandb_history(folder)] == [50, 100, 150, 200]
     assert not (folder / "run-aaaaaa.wandb.synced").exists()
@@ -392,14 +461,81 @@ def test_wandb_keeps_its_hands_off_the_network_and_what_is_not_ours(cli: Any, tm
     assert len(list((cli.cwd / "out").iterdir())) == 2 and (theirs / "run-aaaaaa.wandb").exists()
 
 
+def test_wandb_has_a_folder_for_each_project_and_damaged_rows_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also within one second, in which W&B gives both the same name; and an id may end like another."""
+    for name, value in to_wandb.QUIET.items():
+        monkeypatch.setenv(name, value)
+    source, other = damaged(tmp_path), read(renamed(make(tmp_path, "x-aaaaaa"), "other"))
+    assert (source.id, other.id) == ("aaaaaa", "x-aaaaaa")
+    kept = [
+        to_wandb.export([run], Target(tmp_path / "out", None, project))[0]
+        for run, project in ((other, "one"), (source, "one"), (source, "two"))
+    ]
+    assert [sent.created for sent in kept] == [True, True, True] and len({sent.where for sent in kept}) == 3
+    assert len(list((tmp_path / "out").iterdir())) == 3
+    assert [(row["step"], row["loss"]) for row in wandb_history(Path(kept[1].where))] == [(1, 2.0), (2, 3.0), (3, 4.0)]
+    for run, project, before in ((source, "one", kept[1]), (source, "two", kept[2])):
+        again = to_wandb.export([run], Target(tmp_path / "out", None, project))[0]
+        assert (again.where, again.written, again.created) == (before.where, 0, False)
+
+
 # names ------------------------------------------------------------------------------------------------------------
 
 
 def test_points() -> None:
-    points = Points()
-    assert points.of({"step": 1, "train_loss": 1, "lr": 0.5, "word": "x", "t": 3}) == [("train_loss", 1.0), ("lr", 0.5)]
-    assert points.of({"step": 2, "train_loss": 2, "lr": 0.5, "samples_s": 9}) == [
-        ("train_loss_epoch", 2.0),
+    row = {"step": 1, "epoch": 1, "train_loss": 1, "lr": 0.5, "word": "x", "t": 3}
+    assert named_numbers(row) == [("epoch", 1.0), ("train_loss", 1.0), ("lr", 0.5)]
+    assert named_numbers({**row, "samples_s": 9}) == [
+        ("epoch", 1.0),
+        ("train_loss_epoch", 1.0),
         ("lr", 0.5),
         ("samples_s", 9.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("step", "known"),
+    [(3, 3), (3.0, 3), (3.5, None), (1e300, None), (10**30, None), ("x", None), (None, None), (float("inf"), None)],
+)
+def test_steps(step: Any, known: int | None) -> None:
+    assert step_of({"step": step}) == known
+
+
+# who is who -------------------------------------------------------------------------------------------------------
+
+
+def renamed(run: RunDir, name: str) -> RunDir:
+    return RunDir(run.path.rename(run.path.with_name(name)))
+
+
+def test_the_id_is_the_one_in_run_json(tmp_path: Path) -> None:
+    """Of directories that were renamed, the last words may be alike."""
+    digits = renamed(make(tmp_path), "digits-final")
+    poly = renamed(make(tmp_path, "bbbbbb"), "polyfit-final")
+    assert [read(digits).id, read(poly).id] == ["aaaaaa", "bbbbbb"]
+    poly.run_file.write_text("{")
+    assert read(poly).id == "polyfit-final", "the whole name: `final` would be the id of many"
+    lost = make(tmp_path, "cccccc")
+    lost.run_file.unlink()
+    assert read(lost).id == "cccccc"
+    digits.run_file.write_text(json.dumps({"id": "../x y"}))
+    assert read(digits).id == "___x_y"
+
+
+def test_two_runs_of_one_id_are_not_mixed(cli: Any) -> None:
+    run = make(cli.runs)
+    copy = cli.cwd / "copy"
+    shutil.copytree(run.path, copy)
+    done = cli("export", str(run.path), "copy", "--to", "csv", check=3)
+    assert f"two runs have the id aaaaaa: {run.path} and {copy}" in done.stderr and done.stdout == ""
+    assert cli("export", "copy", "--to", "csv").stdout == cli("export", "aaaaaa", "--to", "csv").stdout
+
+
+def test_nothing_is_written_outside_the_folder(cli: Any) -> None:
+    run = make(cli.runs)
+    run.run_file.write_text(json.dumps({"id": "aaaaaa", "name": "../../x", "created": T0}))
+    cli("export", "--to", "tensorboard", "--out", "a/b")
+    assert os.listdir(cli.cwd) == ["a"] and os.listdir(cli.cwd / "a" / "b") == ["______x-aaaaaa"]
+    assert scalars(cli.cwd / "a" / "b" / "______x-aaaaaa", "lr")

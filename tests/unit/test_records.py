@@ -1,12 +1,15 @@
 """Reading what others wrote: whole, torn, growing, huge, or not there."""
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from rampup import runs
-from rampup.records import read_bytes, read_json, read_jsonl
+from rampup.errors import Refused
+from rampup.records import read_bytes, read_json, read_jsonl, write_whole
 from rampup.rundir import RunDir
 
 
@@ -45,3 +48,58 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
 )
 def test_the_name_of_a_directory_tells_the_runs_name_and_time(directory: str, told: tuple[str, float | None]) -> None:
     assert runs.told_by_name(RunDir(f"/runs/{directory}")) == told
+
+
+# files that a user names ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("file/x", "Not a directory"),
+        ("no/where", "No such file"),
+        ("x" * 300, "File name too long"),
+        (".", "it is a directory"),
+        ("", "it is a directory"),
+        ("/", "it is a directory"),
+        ("folder", "it is a directory"),
+        ("folder/..", "it is a directory"),
+        ("circle", "symbolic links"),
+    ],
+)
+def test_what_can_not_be_a_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("old")
+    Path("folder").mkdir()
+    Path("circle").symlink_to("circle")
+    with pytest.raises(Refused, match=said) as refused:
+        write_whole(Path(name), b"new")
+    assert str(Path(name)) in str(refused.value) and "--out FILE" in refused.value.hint
+    assert sorted(os.listdir()) == ["circle", "file", "folder"] and Path("file").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["new", "x" * 255, "file", "link", "dangling"])
+def test_a_file_is_written_whole_and_a_link_stays_a_link(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("something that is longer")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("target")
+    write_whole(tmp_path / name, b"new")
+    assert (tmp_path / name).read_text() == "new"
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "dangling").is_symlink()
+    assert {"file", "link", "dangling", name} >= set(os.listdir(tmp_path)) - {"target"}
+
+
+@pytest.mark.parametrize("name", ["pipe", "link"])
+def test_a_pipe_is_written_into_and_stays(tmp_path: Path, name: str) -> None:
+    """As /dev/stdout often is: a link to a pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()), daemon=True)
+    reader.start()
+    write_whole(tmp_path / name, b"new")
+    reader.join(10)
+    assert got == [b"new"] and (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rampup.diagnose.advice import Undefined
 from rampup.errors import Refused, UsageError
 from rampup.report import build, bundle, charts, restarts, sections
 from rampup.report.collect import collect, plain_lines
@@ -290,6 +291,12 @@ def test_several_runs_with_attempts(tmp_path: Path) -> None:
     assert {mark["run"] for marks in page.data["marks"] for mark in marks} == {"lr=1"}
 
 
+def test_marks_stand_only_where_the_run_has_a_line(tmp_path: Path) -> None:
+    other = make(tmp_path, "bbbbbb", [{"step": 1, "reward": 3.0, "t": T0}], train={"lr": 2})
+    page = report(interrupted(tmp_path, "aaaaaa", train={"lr": 1}), other)
+    assert marks_of(page, "'loss'") and marks_of(page, "'reward'") == []
+
+
 def test_marks_share_a_place_and_their_numbers_never_touch(tmp_path: Path) -> None:
     run = interrupted(tmp_path)
     for number, step in enumerate((90, 90, 90, 91, 3000), 4):
@@ -315,8 +322,52 @@ def test_many_attempts_stay_few_marks(tmp_path: Path) -> None:
 
 def test_a_value_that_is_no_number_is_noted(tmp_path: Path) -> None:
     story = collect(make(tmp_path, rows=[*epochs(), {"step": 45, "train_loss": None, "t": T0}]))
-    assert story.undefined == {"train_loss": 45}
+    assert story.undefined == {"train_loss": Undefined(45, since=45, rows=1, of=5)}
     assert next(note.remedy for note in story.notes) == "lr=0.0001"
+
+
+def series_of(page: Page, y_title: str) -> list[dict[str, Any]]:
+    found = [chart["series"] for chart in page.data["charts"] if f"'title': '{y_title}'" in str(chart["spec"])]
+    return found[0]  # type: ignore[no-any-return]
+
+
+def test_one_value_that_is_no_number_interrupts_the_line_and_is_no_divergence(tmp_path: Path) -> None:
+    rows = [{"step": step, "loss": None if step == 150 else 1.0 / step, "t": T0} for step in range(1, 301)]
+    page = report(make(tmp_path, rows=rows))
+    (loss,) = series_of(page, "loss")
+    assert loss["ys"][149] is None and loss["ys"].count(None) == 1 and len(loss["ys"]) == 300
+    assert "loss is no finite number at step 150 (1 of 300 rows)" in page.words and "diverged" not in page.words
+    assert "Look at the data of that step." in page.words and "<code>look" not in page.source.lower()
+    for row in rows[199:]:
+        row["loss"] = None
+    page = report(make(tmp_path, "bbbbbb", rows=rows))
+    assert "loss is no finite number from step 200 on: the training diverged. Try lr=0.0001" in page.words
+    assert "<code>lr=0.0001</code>" in page.source
+
+
+def test_a_loss_that_is_never_a_number_is_no_chart(tmp_path: Path) -> None:
+    page = report(make(tmp_path, rows=[{"step": step, "loss": None, "acc": step, "t": T0} for step in range(9)]))
+    assert "loss" not in page.titles() and "acc" in page.titles() and "from step 0 on" in page.words
+
+
+def test_lines_of_a_thousand_gaps_stay_small(tmp_path: Path) -> None:
+    rows = [{"step": step, "loss": None if step % 2 else 1.0, "t": T0} for step in range(20_000)]
+    (loss,) = series_of(report(make(tmp_path, rows=rows)), "loss")
+    assert len(loss["xs"]) < 3000 and None in loss["ys"]
+
+
+def test_a_bare_name_beside_the_same_with_train_is_a_line_of_its_own(tmp_path: Path) -> None:
+    rows = [{"step": step, "loss": 5.0, "train_loss": 1.0, "val_loss": 2.0, "t": T0} for step in range(9)]
+    both = make(tmp_path, rows=rows, train={"lr": 1})
+    page = report(both)
+    found = {line["kind"]: line["ys"][0] for line in series_of(page, "loss")}
+    assert found == {"no prefix": 5, "train": 1, "val": 2}
+    spec = str(page.data["charts"][0]["spec"])
+    assert "['train', 'val', 'no prefix']" in spec, "the legend names it"
+    bare = make(tmp_path, "bbbbbb", [{"step": 1, "loss": 3.0, "t": T0}], train={"lr": 2})
+    kinds = [(line["run"], line["kind"]) for line in series_of(report(both, bare), "loss")]
+    assert len(kinds) == len(set(kinds)) == 4 and ("lr=2", "no prefix") in kinds
+    assert series_of(report(bare), "loss")[0]["kind"] == "train"
 
 
 def test_twelve_runs_of_many_rows_stay_small_and_keep_their_spikes(tmp_path: Path) -> None:
@@ -351,6 +402,73 @@ def test_labels_name_what_somebody_typed_first(tmp_path: Path) -> None:
     lost = make(tmp_path, "bbbbbb")
     lost.config_file.unlink()
     assert sections.labels_of([*stories, collect(lost)]) == ["lr=0.1 epochs=1", "lr=0.2 epochs=2", "mnist"]
+
+
+def test_labels_tell_apart_runs_of_one_name(tmp_path: Path) -> None:
+    """Other recipes have other settings; those say nothing about these."""
+    stories = [collect(make(tmp_path, f"aaaaa{n}", name="digits", train={"epochs": n})) for n in (4, 5, 6)]
+    none = {f"a{n}": None for n in range(5)}
+    stories += [collect(make(tmp_path, f"bbbbb{n}", name="poly", train={"degree": n, **none})) for n in (2, 3)]
+    stories.append(collect(make(tmp_path, "cccccc", name="alone", train={"lr": 7})))
+    labels = sections.labels_of(stories)
+    assert labels == [*(f"digits epochs={n}" for n in (4, 5, 6)), "poly degree=2", "poly degree=3", "alone"]
+
+
+def test_labels_prefer_settings_that_tell_apart(tmp_path: Path) -> None:
+    same = {"a": 1, "b": 1, "c": 1, "width": 1}
+    runs = [same, {**same, "a": 2, "b": 2, "c": 2, "width": 2}, {**same, "a": 2, "b": 2, "c": 2, "width": 3}]
+    stories = [collect(make(tmp_path, f"aaaaa{n}", train=train)) for n, train in enumerate(runs)]
+    assert sections.labels_of(stories) == ["a=1 b=1 width=1", "a=2 b=2 width=2", "a=2 b=2 width=3"]
+
+
+def test_a_setting_of_none_is_in_no_label(tmp_path: Path) -> None:
+    stories = [collect(make(tmp_path, f"aaaaa{n}", train={"clip": clip})) for n, clip in ((1, None), (2, 0.5))]
+    assert sections.labels_of(stories) == ["mnist", "clip=0.5"]
+
+
+def test_fifty_runs_have_fifty_colours(tmp_path: Path) -> None:
+    assert len({charts.colour_of(index) for index in range(build.MOST_RUNS)}) == build.MOST_RUNS
+    assert [charts.colour_of(index) for index in range(12)] == list(charts.COLOURS)
+    page = report(*(make(tmp_path, f"aaaa{n}", train={"lr": n}) for n in range(10, 24)))
+    assert len(set(re.findall("background:(#......)", page.source))) == 14 and "shades of the first" in page.words
+    assert page.source.count(charts.colour_of(13)) > 1, "in the legend and in the charts"
+
+
+def test_settings_of_checkpoints_are_shown_with_their_origin(tmp_path: Path) -> None:
+    runs = [make(tmp_path, f"aaaaa{every}") for every in (1, 2)]
+    for run, every in zip(runs, ("10min", "20min"), strict=True):
+        origins = CONFIG["origins"] | {"checkpoint.every": "the command line"}
+        run.config_file.write_text(
+            json.dumps({**CONFIG, "checkpoint": {"every": every, "keep": 2}, "origins": origins})
+        )
+    words = report(runs[0]).source
+    assert "<td>every</td><td>10min</td><td>the command line</td>" in words and "<td>keep</td><td>2</td>" in words
+    assert report(*runs).data["runs"] == ["checkpoint.every=10min", "checkpoint.every=20min"]
+
+
+def test_tables_in_values_are_written_out(tmp_path: Path) -> None:
+    run = make(tmp_path, rows=[*epochs(), {"step": 50, "train_loss": {"a": 1}, "t": T0}])
+    run.env_file.write_text(json.dumps({"code": {"commit": "", "branch": "main", "dirty": True}, "argv": ["a", 1]}))
+    page = report(run)
+    assert "branch=main, dirty=True" in page.words and "a, 1" in page.words
+    assert "{'" not in page.words and "last train_loss" not in page.words
+    assert "last val_loss" in page.words
+
+
+def test_a_loop_of_ones_own_has_no_phases(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.config_file.write_text(json.dumps({**CONFIG, "kind": "command"}))
+    run.attempt(1).events_file.write_text("")
+    page = report(run)
+    assert "The phases of a loop of one's own are not measured." in page.words
+    assert "rank 0 writes them" not in page.words
+
+
+def test_a_cancelled_run_says_who_cancelled(tmp_path: Path) -> None:
+    run = make(tmp_path, facts={"outcome": "cancelled", "exit_code": 143, "cause": "stopped by SIGTERM"})
+    run.control_file.write_text(lines([{"t": T0 + 50, "what": "cancelled", "by": "rampup cancel"}]))
+    page = report(run)
+    assert "it was cancelled by rampup cancel" in page.words and "SIGTERM" not in page.words
 
 
 def test_logs_are_shown_as_a_terminal_would() -> None:

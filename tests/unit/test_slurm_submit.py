@@ -73,6 +73,13 @@ def test_a_lost_answer_is_looked_up_by_name(run: RunDir, programs: Programs) -> 
     assert "--name=it-abc234" in calls.read_text()
 
 
+def test_the_job_of_an_attempt_before_is_not_taken_for_the_lost_one(run: RunDir, programs: Programs) -> None:
+    """A resumed run has the same name as its ended job, which Slurm still knows."""
+    run.record("submitted", scheduler="slurm", cluster="site", job="4700")
+    programs(sbatch="echo 'sbatch: error: Socket timed out' >&2; exit 1", squeue="printf '4700\\n4712\\n'")
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4712"
+
+
 def test_a_controller_that_comes_back_gets_one_job(run: RunDir, programs: Programs, tmp_path: Path) -> None:
     gone = f"[ -e {tmp_path}/once ] && echo 4713 && exit 0; touch {tmp_path}/once; echo 'Unable to contact' >&2; exit 1"
     calls = programs(sbatch=gone, squeue="exit 0")

@@ -116,7 +116,19 @@ def test_the_mean_over_an_epoch_has_a_line_of_its_own(run: RunDir) -> None:
     assert "lr_epoch" not in loaded(run).Tags()["scalars"]
 
 
-def test_a_loop_that_logs_its_speed_in_every_row_keeps_its_names(run: RunDir) -> None:
+def test_the_mean_has_its_name_from_the_first_epoch_on_and_after_a_resume(run: RunDir) -> None:
+    """Epochs so short that no row came before the first end of one."""
+    for number in (1, 2):
+        attempt = Attempt(run, number)
+        if number == 2:
+            attempt.events.write("resumed", step=10)
+        attempt.metrics.write(10 * number, epoch=number, train_loss=0.9, samples_s=1e4)
+        attempt.metrics.write(10 * number + 5, epoch=number, train_loss=0.5)
+        attempt.close()
+    assert points(run, "train_loss_epoch") == [(10, 0.9), (20, 0.9)] and points(run, "train_loss") == [(25, 0.5)]
+
+
+def test_a_loop_that_logs_its_speed_but_has_no_epochs_keeps_its_names(run: RunDir) -> None:
     attempt = Attempt(run)
     for step in (1, 2):
         attempt.metrics.write(step, train_loss=0.5, samples_s=10.0)
@@ -206,17 +218,31 @@ def test_pr_curves(run: RunDir) -> None:
     assert curve["recall"] == pytest.approx([1.0, 0.8, 0.1])
 
 
-def test_what_makes_no_sense_is_left_out_and_said_once(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_makes_no_sense_is_left_out_and_said_once_for_each_name(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
     attempt = Attempt(run)
-    attempt.tensorboard.image(1, "photo", b"JFIF")
+    for step in (1, 2):
+        attempt.tensorboard.image(step, "photo", b"JFIF")
     attempt.tensorboard.image(1, 7, png())  # type: ignore[arg-type]
-    attempt.tensorboard.pr_curve(1, "curve", [[1, 2], [1]])
-    attempt.tensorboard.pr_curve(1, "curve", [["many"], None])  # type: ignore[list-item]
+    attempt.tensorboard.image(3, "huge", png() + bytes(1_000_000))
+    attempt.tensorboard.pr_curve(1, "short", [[1, 2], [1]])
+    attempt.tensorboard.pr_curve(4, "words", [["many"], None])  # type: ignore[list-item]
     attempt.metrics.write("first", loss=1.0)  # type: ignore[arg-type]
     attempt.metrics.write(2, loss=0.5)
     attempt.close()
     assert points(run, "loss") == [(2, 0.5)] and loaded(run).Tags()["images"] == []
-    assert capsys.readouterr().out.count("warning: left out of the TensorBoard events") == 1
+    said = capsys.readouterr().out.splitlines()
+    begin = "warning: left out of the TensorBoard events: "
+    assert all(line.startswith(begin) for line in said)
+    assert [line.removeprefix(begin).split(": ")[0] for line in said] == [
+        "words at step 4",
+        "photo at step 1",
+        "7 at step 1",
+        "huge at step 3",
+        "short at step 1",
+    ]
+    assert "1,000,000 are taken" in said[3]
 
 
 def test_it_is_live(run: RunDir, eventually: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,9 +27,10 @@ for step in range(run.step + 1, run.config.steps + 1):
     if step % 100 == 0:
         a, b, c, d = coefficients.tolist()
         run.log(step=step, loss=loss, a=a, b=b, c=c, d=d)
-    if step % 500 == 0 or run.should_stop:
+    stop = run.should_stop
+    if stop or step % 500 == 0:
         run.save({"coefficients": coefficients}, step)
-    if run.should_stop:
+    if stop:
         break
 
 a, b, c, d = coefficients.tolist()
