@@ -124,6 +124,8 @@ class Training:
         limit = self.settings.max_steps
         if self.best is not None and self._reached_target({self.settings.monitor: self.best.value}):
             return self.step  # it was all done, and only the end was not told
+        if self.job.smoke:  # a trial of the job script: each attempt takes one step
+            limit = self.step + 1
         return last if limit is None else min(last, limit)
 
     def _resume(self) -> None:

@@ -38,6 +38,8 @@ class Job:
     phases: Phases
     tensorboard: NoTensorBoard = field(default_factory=NoTensorBoard)
     """For an engine that has pictures or PR curves; rows of metrics get there by themselves."""
+    smoke: bool = False
+    """A trial: one step in each attempt."""
 
     def close(self) -> None:
         if not self.events.ended:
@@ -92,6 +94,7 @@ def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
         stop=stop,
         phases=Phases(context.started),
         tensorboard=tensorboard,
+        smoke=bool(config.get("smoke")),
     )
     sample_this_node(context)
     return config, job
