@@ -159,6 +159,8 @@ def check(fault: Fault, whole: Undisturbed) -> None:
     """What only the undisturbed run can tell."""
     if not fault.is_kill and not whole.run.attempt(1).progress_file.exists():
         raise Impossible("the command does not use rampup.init(), so nobody can see when it trains")
+    if fault.name == "stop-and-resume" and not whole.run.attempt(1).listens_file.exists():
+        raise Impossible("its loop does not look at run.should_stop")
     if fault.name == "torn-checkpoint" and not checkpoint.steps_of(whole.run):
         raise Impossible("the run writes no checkpoints")
 

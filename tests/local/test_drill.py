@@ -101,10 +101,12 @@ def test_a_run_that_fails_without_any_fault(cli: Cli) -> None:
 
 
 def test_what_only_the_run_itself_can_tell(cli: Cli) -> None:
-    short = cli.script("import rampup; rampup.init().log(step=1, loss=0.5)")
+    short = cli.script("import rampup; run = rampup.init(); run.should_stop; run.log(step=1, loss=0.5)")
     faults = ("--fault", "stop-and-resume", "--fault", "torn-checkpoint")
     impossible = drill(cli, *faults, command=("python", short))["impossible"]
     assert "too short" in impossible["stop-and-resume"]
+    deaf = cli.script("import time, rampup; rampup.init().log(step=1, loss=0.5); time.sleep(3)")
+    assert "should_stop" in drill(cli, *faults[:2], command=("python", deaf))["impossible"]["stop-and-resume"]
     assert "no checkpoints" in impossible["torn-checkpoint"]
     assert "rampup.init()" in drill(cli, *faults, command=("true",))["impossible"]["torn-checkpoint"]
 

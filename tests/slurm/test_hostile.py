@@ -59,7 +59,7 @@ def test_hostile_arguments_arrive_unchanged(cli: Any, sandbox: Any, tmp_path: Pa
 def test_sbatch_reads_directives_as_they_were_given(sandbox: Any, tmp_path: Path) -> None:
     folder = tmp_path / "runs-abc234"
     folder.mkdir()
-    cluster = Cluster(name=sandbox.name, scheduler="slurm", account="rampup")
+    cluster = Cluster(name=sandbox.name, scheduler="slurm", launcher="srun", account="rampup")
     for comment in COMMENTS:
         spec = RunSpec(
             name="hostile",
