@@ -148,7 +148,7 @@ def fill_disk(scene: Scene) -> None:
     scene.wait_for_training()
     filler = scene.run.path.parent / "filler"
     try:
-        with open(filler, "ab") as file, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), open(filler, "ab") as file:
             while True:
                 file.write(BLOCK)
                 file.flush()

@@ -54,7 +54,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
     file.write_text(json.dumps({name: DEFAULTS | case for name, case in CASES.items()}))
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
     argv = [sys.executable, str(HERE / "gradient_ranks.py"), str(file)]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
     for name, ranks in found.items():
