@@ -119,7 +119,7 @@ def resolve(request: Request, cwd: Path) -> RunSpec:
     for key, text in request.options.items():
         tables["resources"].put_text(key, text, f"--{key.replace('_', '-')}")
     if request.smoke:
-        shrink(tables, cluster, request, recipe)
+        shrink(tables, cluster, request)
     if request.slurm:
         tables["resources"].put(
             "slurm", [*section(table, "resources", file).get("slurm", []), *request.slurm], "--slurm"
@@ -129,8 +129,8 @@ def resolve(request: Request, cwd: Path) -> RunSpec:
     return make_spec(request, table, recipe, command, cluster, tables, file, base if command else cwd)
 
 
-def shrink(tables: Mapping[str, Table], cluster: Cluster, request: Request, recipe: RecipeInfo | None) -> None:
-    """--smoke: the same run, in the debug queue, with two minutes, and for an engine one step at a time."""
+def shrink(tables: Mapping[str, Table], cluster: Cluster, request: Request) -> None:
+    """--smoke: the same run, in the debug queue, with two minutes; an engine takes one step in each attempt."""
     if cluster.scheduler != "slurm":
         raise Refused(
             f"--smoke tries a job script, and {cluster.name} has none", "add --on CLUSTER, or try max_steps=1"
@@ -139,8 +139,6 @@ def shrink(tables: Mapping[str, Table], cluster: Cluster, request: Request, reci
         tables["resources"].put("partition", cluster.debug_partition, "--smoke")
     if "time" not in request.options:
         tables["resources"].put("time", SMOKE_TIME, "--smoke")
-    if recipe is not None and recipe.engine != "none":
-        tables["train"].put("max_steps", 1, "--smoke")
 
 
 def find_file(request: Request, cwd: Path) -> Path | None:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,17 @@ def mnist() -> Path:
     from rampup.data.fetch import folder
 
     return folder("mnist")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system, just large enough for a run to be started on it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=56m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root; tests/multirank has RLIMIT_FSIZE")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
 
 
 @pytest.fixture

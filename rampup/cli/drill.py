@@ -34,7 +34,6 @@ HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides when the faults come and whom they hit.")
 @click.option("--keep", is_flag=True, help="Keep the runs of the drill.")
 @resource_options
-@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option of sbatch; may be repeated.")
 @dry_run_option
 @json_option
 @click.pass_context

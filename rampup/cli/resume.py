@@ -12,7 +12,6 @@ from rampup.cli.run import given_resources, resource_options, stay_or_leave
 @click.argument("wanted", shell_complete=complete_run, metavar="RUN")
 @click.option("--on", metavar="CLUSTER", help="Where to go on (default: where it ran).")
 @resource_options
-@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option of sbatch; may be repeated.")
 @click.option(
     "--code",
     type=click.Choice(["submitted", "current"]),

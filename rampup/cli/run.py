@@ -34,6 +34,9 @@ RESOURCE_OPTIONS = {
 
 
 def resource_options(function: Callable[..., int]) -> Callable[..., int]:
+    """All of them, and --slurm for what else sbatch knows."""
+    about = "Any other option of sbatch; may be repeated."
+    function = click.option("--slurm", multiple=True, metavar="KEY=VALUE", help=about)(function)
     for name, (metavar, about) in reversed(RESOURCE_OPTIONS.items()):
         function = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=about)(function)
     return function
@@ -49,7 +52,6 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
     "--launcher", metavar="L", help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's)."
 )
 @resource_options
-@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option of sbatch; may be repeated.")
 @click.option("--follow", is_flag=True, help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.")
 @click.option("--detach", is_flag=True, help="On this machine: return at once; the run survives this terminal.")
 @click.option(

@@ -3,23 +3,7 @@
 import json
 import os
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system, just large enough for a run to be started on it."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=56m", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root; tests/multirank has RLIMIT_FSIZE")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
-
 
 FILL = """
 import os, sys

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -227,16 +226,6 @@ def test_a_loss_that_is_no_number(cli) -> None:
         "import rampup\nrampup.init().log(step=1, loss=float('nan'))\nraise ValueError('loss is nan')", "raises.py"
     )
     assert told(why(cli.run_command("python", "raises.py", check=100)))[:2] == ("loss-not-finite", "failed")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=56m", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_a_full_disk(cli, small_disk: Path) -> None:
