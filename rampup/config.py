@@ -42,6 +42,8 @@ RESOURCES = {
     "lead_s": Setting("int", 180, "seconds before the time limit to save and stop; at most a quarter of it", low=1),
     "requeues": Setting("int", 50, "how often to start again after a time limit", low=0),
     "mail": Setting("str", None, "where Slurm writes to", optional=True),
+    "env": Setting("str", "", "what the program runs in: a venv's path, conda:NAME, container:IMAGE, none"),
+    "software": Setting("str", "", "which of the site's lists of modules to load, or none"),
     "slurm": Setting("list", [], "further sbatch options, each KEY=VALUE"),
     "devices": Setting("list", None, "which GPUs, by index; an empty list hides them all", optional=True),
 }

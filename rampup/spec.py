@@ -54,6 +54,10 @@ class Resources(Struct, frozen=True, kw_only=True):
     constraint: str | None = None
     exclude: str | None = None
     mail: str | None = None
+    env: str = ""
+    """What the program runs in: the path of a venv, conda:NAME, container:IMAGE, none; empty: as the site says."""
+    software: str = ""
+    """Which of the site's lists of modules to load, or none; empty: as the site says."""
     lead_s: int = 180
     """How long before the time limit the ranks save and stop; at most a quarter of the limit."""
     requeues: int = 50
@@ -75,10 +79,14 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     launcher: str = "spawn"
     max_nodes: int | None = None
     max_tasks_per_node: int | None = None
+    hostnames: list[str] = []
+    """Patterns for the names of its nodes: `--on auto` finds the site by them."""
     runs_root: str | None = None
     """Where runs live, when RAMPUP_RUNS is not set; default ./runs."""
     slurm_conf: str | None = None
     """Which Slurm, where it is not the machine's own."""
+    slurm_cluster: str | None = None
+    """Which of several clusters that one Slurm serves (sbatch --clusters)."""
     shared: list[str] = []
     """Directories that every node sees, where the file system's type does not tell."""
     partition: str | None = None
@@ -92,8 +100,24 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cpu_bind: str | None = None
     hint: str | None = None
     """For srun on nodes with hyper-threads: `nomultithread`."""
+    srun: list[str] = []
+    """Further options of srun."""
     master_suffix: str = ""
     """Put behind the first node's name, where the fast network has names of its own."""
+    module_init: str | None = None
+    """The file that defines `module`, where a login shell does not."""
+    module_use: list[str] = []
+    """Further folders of modules."""
+    modules: list[str] = []
+    """Loaded for every run."""
+    software: dict[str, list[str]] = {}
+    """Named lists of modules with the site's own Pythons, for plain commands."""
+    default_software: str | None = None
+    """Which of them a plain command gets."""
+    environment: str | None = None
+    """The default of --env for engines, which need rampup in it."""
+    home: list[str] = []
+    """Two words: in $HOME of a job the first becomes the second, where compute nodes do not see the usual one."""
     env: dict[str, str] = {}
     """Variables for the job."""
     sbatch: dict[str, str] = {}

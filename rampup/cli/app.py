@@ -13,6 +13,7 @@ from rampup.errors import RampupError, nearest
 
 VERBS = {
     "run": "Train a recipe, a file of settings, or any command.",
+    "new": "A small project of your own that runs at once.",
     "list": "The runs, the newest first.",
     "show": "One run: its state, settings, metrics, time.",
     "logs": "What a rank printed.",

@@ -22,8 +22,9 @@ from rampup.rundir import RunDir
 from rampup.states import state_of
 
 POLL_S, LATER_POLL_S = 0.05, 0.25
-AT_FIRST_S = 10.0
+AT_FIRST_S = 5.0
 """So long it is polled often: a short run ends at once. Later, looking on must not take time from the run."""
+DRAW_EVERY_S = 1.0
 NARROW = 80
 """Columns below which the bar leaves out loss and speed."""
 
@@ -51,10 +52,14 @@ class Bar:
     def __init__(self) -> None:
         self.live: Any = None
         self.task: Any = None
+        self.drawn = 0.0
 
-    def update(self, beat: dict[str, Any]) -> None:
-        if not beat.get("steps") or not sys.stderr.isatty():
+    def update(self, beat: dict[str, Any], printing: bool) -> None:
+        """Drawn once a second, or together with lines that are printed above it."""
+        due = printing or time.monotonic() - self.drawn >= DRAW_EVERY_S
+        if not due or not beat.get("steps") or not sys.stderr.isatty():
             return
+        self.drawn = time.monotonic()
         if self.live is None:
             self._start(beat)
         loss = beat.get("train_loss")
@@ -62,6 +67,8 @@ class Bar:
         facts = f"loss {loss:.4g}" if isinstance(loss, int | float) else ""
         speed = f"{beat['samples_s']:,.0f} samples/s" if beat.get("samples_s") else ""
         self.live.update(self.task, completed=beat.get("step", 0), description=about, facts=f"{facts}  {speed}")
+        if not printing:
+            self.live.refresh()
 
     def _start(self, beat: dict[str, Any]) -> None:
         from rich.console import Console
@@ -70,8 +77,8 @@ class Bar:
         console = Console(stderr=True)
         facts = TextColumn("{task.fields[facts]} ETA" if console.width >= NARROW else "")
         columns = (BarColumn(), TaskProgressColumn(), facts, TimeRemainingColumn())
-        # The heartbeat comes twice a second: drawing oftener would only take time from the training.
-        self.live = Progress("{task.description}", *columns, console=console, transient=True, refresh_per_second=2)
+        # No thread of its own, which would take time from the training.
+        self.live = Progress("{task.description}", *columns, console=console, transient=True, auto_refresh=False)
         self.task = self.live.add_task("", total=beat["steps"], facts="")
         self.live.start()
 
@@ -129,8 +136,9 @@ def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_
         if newest is not None and (attempt is None or newest.number != attempt.number):
             attempt, tail = newest, Tail(newest.rank_log(0))
         if attempt is not None:
-            screen.bar.update(read_json(attempt.progress_file))
-            screen.show(tail.read())
+            data = tail.read()
+            screen.bar.update(read_json(attempt.progress_file), printing=bool(data))
+            screen.show(data)
         if not more:
             break
         time.sleep(POLL_S if time.monotonic() < later else LATER_POLL_S)

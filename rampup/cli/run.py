@@ -29,6 +29,8 @@ RESOURCE_OPTIONS = {
     "constraint": ("F", "Features that the nodes must have."),
     "exclude": ("NODES", "Nodes to avoid."),
     "mail": ("ADDRESS", "Where Slurm writes to when the job begins and ends."),
+    "env": ("ENV", "What the program runs in: a venv's path, conda:NAME, container:IMAGE, none."),
+    "software": ("NAME", "Which of the site's lists of modules to load; none for none."),
 }
 """Options that are settings of [resources]: how they are shown in --help."""
 

@@ -7,9 +7,10 @@ import click
 from rampup.cli.app import VERBS
 
 PROMISED = {
-    "run": """words --account --constraint --cpus-per-task --detach --devices --dry-run --exclude --follow
-        --gpus-per-node --json --launcher --mail --mem --name --nodes --on --partition --qos --reservation --slurm
-        --smoke --tasks-per-node --time""",
+    "run": """words --account --constraint --cpus-per-task --detach --devices --dry-run --env --exclude
+        --follow --gpus-per-node --json --launcher --mail --mem --name --nodes --on --partition --qos --reservation
+        --slurm --smoke --software --tasks-per-node --time""",
+    "new": "directory --dry-run",
     "list": "--all --json --state",
     "show": "run --checkpoints --history --json --verify",
     "logs": "run --follow --json --rank -f",
@@ -18,13 +19,13 @@ PROMISED = {
     "wait": "run --json --timeout",
     "why": "run --json",
     "cancel": "wanted --dry-run --json --save",
-    "resume": """wanted --account --code --constraint --cpus-per-task --detach --devices --dry-run --exclude --follow
-        --gpus-per-node --json --mail --mem --nodes --on --partition --qos --reservation --slurm --tasks-per-node
-        --time""",
+    "resume": """wanted --account --code --constraint --cpus-per-task --detach --devices --dry-run --env --exclude
+        --follow --gpus-per-node --json --mail --mem --nodes --on --partition --qos --reservation --slurm --software
+        --tasks-per-node --time""",
     "clean": "wanted --all --dry-run --json",
-    "drill": """words --account --constraint --cpus-per-task --devices --dry-run --exclude --fault --gpus-per-node
-        --json --keep --kills --mail --mem --nodes --on --partition --qos --reservation --seed --slurm --tasks-per-node
-        --time""",
+    "drill": """words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --fault
+        --gpus-per-node --json --keep --kills --mail --mem --nodes --on --partition --qos --reservation --seed --slurm
+        --software --tasks-per-node --time""",
     "recipe list": "--json",
     "recipe show": "name --json",
     "fetch": "name --dry-run --from --json",

@@ -1,0 +1,51 @@
+"""`rampup new`: a small project of one's own that runs at once. Copies a folder of rampup/templates, nothing else."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from rampup.cli import output
+from rampup.cli.arguments import dry_run_option
+from rampup.config import clean_name
+from rampup.errors import Refused
+
+TEMPLATES = Path(__file__).parent.parent / "templates"
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@dry_run_option
+def command(directory: Path, dry_run: bool) -> int:
+    """A small project of your own: a training loop, its settings, and a test.
+
+    \b
+    rampup new my-project
+    cd my-project && rampup run
+    """
+    files = sorted(path for path in (TEMPLATES / "loop").iterdir() if path.is_file())
+    check_place(directory)
+    for file in files:
+        print(directory / file.name)
+        if not dry_run:
+            write(directory, file)
+    if not dry_run:
+        output.next_step(f"cd {shlex.quote(str(directory))} && rampup run")
+    return 0
+
+
+def check_place(directory: Path) -> None:
+    """Nothing that is there already is overwritten."""
+    if directory.exists() and not directory.is_dir():
+        raise Refused(f"{directory} is a file", "name a directory that is not there yet")
+    if directory.is_dir() and any(directory.iterdir()):
+        raise Refused(f"{directory} is not empty", "name a directory that is not there yet, or an empty one")
+
+
+def write(directory: Path, template: Path) -> None:
+    text = template.read_text(encoding="utf-8").replace("NAME", clean_name(directory.absolute().name))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / template.name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"can't write {directory / template.name}: {error.strerror}", "choose another place") from None
