@@ -35,10 +35,12 @@ def test_an_interrupted_run_ends_with_the_same_numbers(cli: Any) -> None:
     cli.cwd /= "mine"
     whole = cli.json("run", "epochs=4")
     cli.script(STOPPED_ONCE, "stopped.py")
-    half = cli.json("run", "epochs=4", "--", "python", "stopped.py", check=None)
-    assert half["attempts"] == 2 and half["state"] == "completed"
+    half = cli.run_command("python", "stopped.py", options=("epochs=4",), check=103)
+    assert half["metrics"]["epoch"] == 1
+    both = cli.json("resume", half["id"])
+    assert both["attempts"] == 2 and both["state"] == "completed"
     for key in ("step", "epoch", "train_loss", "val_accuracy"):
-        assert half["metrics"][key] == whole["metrics"][key]
+        assert both["metrics"][key] == whole["metrics"][key]
 
 
 @pytest.mark.parametrize("there", ["file", "full"])

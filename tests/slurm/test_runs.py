@@ -43,6 +43,13 @@ def counted_programs(cli, tmp_path: Path, *names: str) -> Path:
     return calls
 
 
+def test_a_new_project_runs_there_at_once(cli, sandbox) -> None:
+    cli("new", "mine")
+    cli.cwd /= "mine"
+    done = cli.json("wait", submit(cli, sandbox, "epochs=4", "--nodes", "2"))
+    assert done["state"] == "completed" and done["metrics"]["val_accuracy"] > 0.8
+
+
 def test_two_nodes_end_as_four_local_ranks_bit_for_bit(cli, sandbox, mnist: Path) -> None:
     import torch
 
