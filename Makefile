@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,report,mlflow,wandb,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,lightning,keras,report,mlflow,wandb,dev]'
 	touch $@
 
 demo: $(VENV)/.ready  ## train something real on two ranks
@@ -21,9 +21,7 @@ check: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-HAS_LIGHTNING := import importlib.util, sys; sys.exit(importlib.util.find_spec("lightning") is None)
 bench: $(VENV)/.ready  ## ratios, measured side by side; the table goes into docs/performance.md
-	$(BIN)/python -c '$(HAS_LIGHTNING)' || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.run --docs
 
 drill: $(VENV)/.ready  ## 200 kills and every fault on sandboxes, about an hour; the tables go into docs/reliability.md

@@ -19,6 +19,8 @@ class Line(Struct, frozen=True):
     spread: str
     bound: str
     holds: bool
+    unit: str = " s"
+    """Of `ours_s` and `theirs_s`; a line may count something else."""
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -1,7 +1,7 @@
 """`make bench`: every line as a table on stdout and in bench.json; exits with 1 when a bound does not hold.
 
 python -m benchmarks.run                      all, in about twelve minutes
-python -m benchmarks.run control training     these parts alone
+python -m benchmarks.run control training     these parts alone; in bench.json they replace what was there of them
 python -m benchmarks.run --docs               and keep the table and the profile in docs/performance.md
 """
 
@@ -15,9 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 
-from benchmarks import checkpoints, control, slurm, training, watching
+from benchmarks import checkpoints, control, images, keras, lightning, slurm, training, watching
 from benchmarks.measure import Line
 from rampup.engines import cpu
 
@@ -27,6 +27,9 @@ Profiles = dict[str, dict[str, float]]
 PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "control": lambda profiles: control.lines(),
     "training": lambda profiles: training.lines(),
+    "keras": lambda profiles: keras.lines(),
+    "images": lambda profiles: images.lines(),
+    "lightning": lambda profiles: lightning.lines(),
     "checkpoints": lambda profiles: checkpoints.lines(),
     "watching": watching.lines,
     "slurm": lambda profiles: slurm.lines(),
@@ -44,9 +47,13 @@ def machine() -> dict[str, Any]:
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    theirs = "" if line.theirs_s is None else f"{line.theirs_s:.3f} s"
+    ours, theirs = ("" if value is None else shown(value, line.unit) for value in (line.ours_s, line.theirs_s))
     ratio = "" if line.ratio is None else f"{line.ratio:.2f}" if line.ratio >= 0.1 else f"{line.ratio:.4f}"
-    return line.name, f"{line.ours_s:.3f} s", theirs, ratio, line.spread, line.bound, "yes" if line.holds else "**no**"
+    return line.name, ours, theirs, ratio, line.spread, line.bound, "yes" if line.holds else "**no**"
+
+
+def shown(value: float, unit: str) -> str:
+    return f"{value:.3f}{unit}" if unit else f"{value:g}"
 
 
 HEAD = ("line", "ours", "theirs", "ratio", "spread", "bound", "holds")
@@ -85,11 +92,21 @@ def main(arguments: list[str]) -> int:
         for step, value in times.items():
             print(f"{step:36} {value:9.1f}")
     about = machine()
-    told = {"machine": about, "lines": to_builtins(found), "profiles": profiles}
+    kept, profiles = (found, profiles) if parts == list(PARTS) else among_known(found, profiles)
+    told = {"machine": about, "lines": to_builtins(kept), "profiles": profiles}
     JSON.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if "--docs" in arguments:
-        keep_in_docs(tables(about, found, profiles))
+        keep_in_docs(tables(about, kept, profiles))
     return 0 if all(line.holds for line in found) else 1
+
+
+def among_known(found: list[Line], profiles: Profiles) -> tuple[list[Line], Profiles]:
+    """All lines: those measured now in the places of the old ones, new ones at the end."""
+    before = json.loads(JSON.read_text(encoding="utf-8")) if JSON.exists() else {"lines": [], "profiles": {}}
+    now = {line.name: line for line in found}
+    old = [convert(line, Line) for line in before["lines"]]
+    kept = [now.pop(line.name, line) for line in old]
+    return [*kept, *now.values()], {**before["profiles"], **profiles}
 
 
 if __name__ == "__main__":

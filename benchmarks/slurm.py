@@ -1,5 +1,7 @@
-"""From the command to the first line of the user's code: `rampup run --on sandbox` against sbatch by hand."""
+"""From the command to the first line of the user's code: `rampup run --on sandbox` against sbatch by hand; and how
+long 200 runs take to submit."""
 
+import itertools
 import os
 import shutil
 import statistics
@@ -12,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.control import RAMPUP
-from benchmarks.measure import Line
+from benchmarks.measure import Line, absolute
 
 REPEATS = 5
 AT_MOST_S = 2.0
+RUNS, ARRAY, SWEEP_S = 200, 50, 3.0
 FIRST_LINE = "import sys, time; open(sys.argv[1], 'w').write(str(time.time()))"
 
 
@@ -30,7 +33,8 @@ def sandbox() -> Iterator[dict[str, str]]:
         }
         env = {**os.environ, **own, "SLURM_CONF": f"{folder}/state/rampup/sandbox/bench/slurm.conf"}
         run = {"env": env, "check": True, "capture_output": True}
-        subprocess.run([RAMPUP, "sandbox", "up", "--name", "bench", "--nodes", "2"], **run)  # type: ignore[call-overload]
+        options = ["--nodes", "2", "--max-array-size", str(ARRAY)]
+        subprocess.run([RAMPUP, "sandbox", "up", "--name", "bench", *options], **run)  # type: ignore[call-overload]
         try:
             yield env
         finally:
@@ -48,11 +52,38 @@ def to_first_line(argv: list[str], stamp: Path, env: dict[str, str]) -> float:
     return spent
 
 
+def sweep_line(env: dict[str, str], folder: str) -> Line:
+    """The jobs are held, so that what is measured is not disturbed by what was submitted."""
+    names = (f"sweep{number}" for number in itertools.count())
+    values = ",".join(map(str, range(RUNS)))
+
+    def submit() -> None:
+        words = [
+            RAMPUP,
+            "sweep",
+            f"p={values}",
+            "--on",
+            "bench",
+            "--name",
+            next(names),
+            "--slurm",
+            "hold",
+            "--",
+            "true",
+        ]
+        subprocess.run(words, env=env, cwd=folder, check=True, capture_output=True)
+
+    line = absolute(f"`rampup sweep`, {RUNS} runs in {RUNS // ARRAY} arrays", submit, SWEEP_S, repeats=3)
+    subprocess.run(["scancel", f"--user={os.getuid()}"], env=env, check=True)
+    return line
+
+
 def lines() -> Iterator[Line]:
     if shutil.which("sbatch") is None:
         print("rampup run --on sandbox: left out (apt-get install slurm-wlm slurmdbd munge mariadb-server)")
         return
     with sandbox() as env, tempfile.TemporaryDirectory() as folder:
+        yield sweep_line(env, folder)
         stamp, script = Path(folder) / "stamp", Path(folder) / "job.sh"
         program = [sys.executable, "-c", FIRST_LINE, str(stamp)]
         script.write_text(f'#!/bin/bash\nsrun {sys.executable} -c "{FIRST_LINE}" {stamp}\n')

@@ -4,7 +4,6 @@ Every side is a whole process as a user starts it; what is compared is the time 
 starting up is no part of it. All train with one thread per rank.
 """
 
-import importlib.util
 import json
 import os
 import statistics
@@ -57,18 +56,13 @@ def with_torchrun() -> float:
 
 def mnist_lines(repeats: int) -> Iterator[Line]:
     subprocess.run([RAMPUP, "fetch", "mnist"], check=True, capture_output=True)
-    has_lightning = importlib.util.find_spec("lightning") is not None
     hand, lightning = [], []
     for _ in range(repeats):
         ours = with_rampup(MNIST_SAMPLES, "mnist", f"epochs={MNIST_EPOCHS}")
         hand.append((ours, by_hand()))
-        if has_lightning:
-            lightning.append((ours, with_lightning()))
+        lightning.append((ours, with_lightning()))
     yield not_slower("MNIST epoch / loop by hand, time", hand, 1.10)
-    if has_lightning:
-        yield faster("MNIST epoch / Lightning, speed", lightning, 4)
-    else:
-        print("MNIST epoch / Lightning: left out (pip install 'rampup[bench]')")
+    yield faster("MNIST epoch / Lightning, speed", lightning, 4)
 
 
 def wide_lines(repeats: int) -> Iterator[Line]:

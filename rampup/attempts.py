@@ -8,8 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rampup import shapes
+from rampup.attemptdir import TAIL_BYTES
 from rampup.records import Record, read_json, read_jsonl
-from rampup.rundir import TAIL_BYTES, AttemptDir, RunDir
+from rampup.rundir import AttemptDir, RunDir
 
 NO_WORD = "no word"
 """How an attempt ended whose launcher could not say it: it was killed, or its machine was lost. Or it goes on."""

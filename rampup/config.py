@@ -4,16 +4,18 @@ Defaults < recipe.toml and the cluster's profile < the user's file < the command
 wrong type is refused here, before anything is written or started. Only `run` and its relatives call this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from rampup.clusters.load import load as load_cluster
+from rampup.clusters.load import Profile
+from rampup.clusters.load import find as find_cluster
 from rampup.errors import Refused, UsageError, nearest
-from rampup.recipes.load import TYPES, read_toml
+from rampup.recipes.load import TYPES, check_required, flattened, read_toml
 from rampup.recipes.load import load as load_recipe
+from rampup.software import absolute
 from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
 from rampup.times import every_of, seconds_of
 from rampup.values import checked, guessed, parsed
@@ -21,7 +23,7 @@ from rampup.values import checked, guessed, parsed
 SMOKE_TIME = "0:02:00"
 LAUNCHERS = {"local": ("spawn",), "slurm": ("srun", "pmix", "mpirun", "torchrun")}
 """Which can work inside what a scheduler grants."""
-FILE_KEYS = ("recipe", "command", "name", "on", "train", "checkpoint", "resources", "cluster")
+FILE_KEYS = ("recipe", "command", "name", "on", "train", "checkpoint", "resources", "cluster", "trainer")
 CHECKPOINT = {
     "every": Setting("str", "auto", "auto, 100steps, 30s, 15min, 2h, 1epoch or never; auto: at most 1 % of the time"),
     "keep": Setting("int", 2, "how many of the newest to keep, besides the best", low=2),
@@ -100,16 +102,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     on: str | None = None
     name: str | None = None
     smoke: bool = False
+    dev: bool = False
+    """One batch of everything, on this machine."""
 
 
-def resolve(request: Request, cwd: Path) -> RunSpec:
+def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_cluster) -> RunSpec:
+    """`find` is for who resolves many requests, and need not read the profile for each."""
     file = find_file(request, cwd)
-    table = read_file(file) if file else {}
+    table = flattened(read_file(file)) if file else {}
     base = file.parent if file else cwd
     command = tuple(request.command or table.get("command", ()))
-    recipe = None if command else load_recipe(recipe_name(request, table, file), base)
-    cluster = load_cluster(request.on or table.get("on", "local"))
-    tables = make_tables(recipe, cluster)
+    recipe = None if command else load_recipe(recipe_name(request, table, file), base, given(request, table))
+    profile = find("local" if request.dev else request.on or table.get("on", "local"))
+    cluster, tables = profile.cluster, make_tables(recipe, profile)
     if recipe is not None:
         for key, value in recipe.resources.items():
             tables["resources"].put(key, value, "recipe.toml")
@@ -128,6 +133,11 @@ def resolve(request: Request, cwd: Path) -> RunSpec:
         )
     for text in request.settings:
         put_setting(tables, text)
+    if request.dev:
+        take_one_batch(tables, recipe)
+    make_absolute(tables, file, cwd)
+    if recipe is not None and recipe.required:
+        check_required(recipe, tables["train"].origins)
     return make_spec(request, table, recipe, command, cluster, tables, file, base if command else cwd)
 
 
@@ -141,6 +151,24 @@ def shrink(tables: Mapping[str, Table], cluster: Cluster, request: Request) -> N
         tables["resources"].put("partition", cluster.debug_partition, "--smoke")
     if "time" not in request.options:
         tables["resources"].put("time", SMOKE_TIME, "--smoke")
+
+
+def take_one_batch(tables: Mapping[str, Table], recipe: RecipeInfo | None) -> None:
+    """--dev: one rank of this machine takes one step and validates, and keeps no checkpoint."""
+    if recipe is None or recipe.engine == "none":
+        raise Refused("--dev is for recipes with an engine: a loop of your own decides itself", "shorten it yourself")
+    for key in ("nodes", "tasks_per_node"):
+        tables["resources"].put(key, 1, "--dev")
+    tables["resources"].put("gpus_per_node", 0, "--dev")
+    tables["checkpoint"].put("every", "never", "--dev")
+    key = "fast_dev_run" if "fast_dev_run" in tables["train"].schema else "max_steps"
+    tables["train"].put(key, 1, "--dev")
+
+
+def given(request: Request, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting that the user has named, with its value or its text."""
+    words = [text.partition("=") for text in request.settings]
+    return {**section(table, "train", None), **{key.removeprefix("train."): text for key, _, text in words}}
 
 
 def find_file(request: Request, cwd: Path) -> Path | None:
@@ -182,9 +210,9 @@ def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -
     return str(name)
 
 
-def make_tables(recipe: RecipeInfo | None, cluster: Cluster) -> dict[str, Table]:
-    train = Table("train", recipe.settings if recipe else {})
-    site = Table("cluster", cluster_schema(cluster))
+def make_tables(recipe: RecipeInfo | None, profile: Profile) -> dict[str, Table]:
+    train = Table("train", recipe.settings if recipe else {}, free=bool(recipe and recipe.free))
+    site = Table("cluster", cluster_schema(profile))
     return {
         "train": train,
         "checkpoint": Table("checkpoint", CHECKPOINT),
@@ -193,14 +221,14 @@ def make_tables(recipe: RecipeInfo | None, cluster: Cluster) -> dict[str, Table]
     }
 
 
-def cluster_schema(cluster: Cluster) -> dict[str, Setting]:
+def cluster_schema(profile: Profile) -> dict[str, Setting]:
     """What a user may override of a site's profile: every field that is one value or a list of words."""
     schema: dict[str, Setting] = {}
-    for field in msgspec.structs.fields(cluster):
+    for field in msgspec.structs.fields(profile.cluster):
         choices = get_args(field.type) if get_origin(field.type) is Literal else ()
         kind = FIELD_KINDS[str] if choices else FIELD_KINDS.get(field.type)
         if kind is not None and field.name != "name":
-            value, origin = getattr(cluster, field.name), f"{cluster.name}.toml"
+            value, origin = getattr(profile.cluster, field.name), profile.origin(field.name)
             schema[field.name] = Setting(kind[0], value, choices=choices, optional=kind[1], origin=origin)
     return schema
 
@@ -222,6 +250,8 @@ def put_setting(tables: Mapping[str, Table], text: str) -> None:
     if not equals or not key:
         raise UsageError(f"{text!r} is not a setting", "write key=value, and a command of your own after --")
     name, dot, inner = key.partition(".")
+    if dot and key in tables["train"].schema:  # trainer.NAME, of a LightningModule
+        name, dot = "train", ""
     if dot and name not in tables:
         raise Refused(f"unknown table {name!r} in {text!r}", nearest(name, tables))
     if key in tables and key not in tables["train"].schema and not tables["train"].free:
@@ -230,6 +260,14 @@ def put_setting(tables: Mapping[str, Table], text: str) -> None:
         )
     table, key = (tables[name], inner) if dot else (tables["train"], key)
     table.put_text(key, value, "command line")
+
+
+def make_absolute(tables: Mapping[str, Table], file: Path | None, cwd: Path) -> None:
+    """An environment is meant as seen from the file that names it, or from where the user types."""
+    for name, key in (("resources", "env"), ("cluster", "environment")):
+        table, by_file = tables[name], file is not None and tables[name].origins[f"{name}.{key}"] == file.name
+        if table.values[key]:
+            table.values[key] = absolute(str(table.values[key]), file.parent if file and by_file else cwd)
 
 
 def make_spec(
@@ -242,7 +280,7 @@ def make_spec(
     file: Path | None,
     cwd: Path,
 ) -> RunSpec:
-    check_launcher(msgspec.structs.replace(cluster, **tables["cluster"].values))
+    cluster = overridden(cluster, tables["cluster"].values)
     kind: Literal["engine", "script", "command"] = "command"
     if recipe is not None:
         kind = "script" if recipe.engine == "none" else "engine"
@@ -258,12 +296,22 @@ def make_spec(
         train=tables["train"].values,
         checkpoint=tables["checkpoint"].values,
         resources=resources,
-        cluster=msgspec.structs.replace(cluster, **tables["cluster"].values),
+        cluster=cluster,
         origins={key: origin for settings in tables.values() for key, origin in settings.origins.items()},
         config_file=str(file) if file else None,
         cwd=str(cwd.absolute()),
         smoke=request.smoke,
     )
+
+
+def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
+    """The site with what the user says of it today."""
+    try:
+        made = msgspec.convert({**msgspec.to_builtins(cluster), **values}, Cluster)
+    except msgspec.ValidationError as error:  # a list of something else than words
+        raise Refused(f"[cluster]: {error}", "docs/clusters.md lists the keys of a profile") from None
+    check_launcher(made)
+    return made
 
 
 def check_launcher(cluster: Cluster) -> None:

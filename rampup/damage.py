@@ -35,6 +35,8 @@ def _found(run: RunDir) -> Iterator[tuple[Path, str]]:
         yield from _whole(attempt.facts_file, shapes.ATTEMPT)
         for path in sorted(attempt.path.glob(attempt.error_file(0).name.replace("0", "*"))):
             yield from _whole(path, shapes.ERROR)
+        if attempt.evaluation_file.exists():
+            yield from _whole(attempt.evaluation_file, shapes.EVALUATION)
         yield from _lines(attempt.events_file, shapes.EVENT)
         yield from _lines(attempt.metrics_file, shapes.METRICS, PLACES)
         for path in sorted(attempt.path.glob(attempt.system_file("*").name)):

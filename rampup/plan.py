@@ -1,11 +1,11 @@
 """Pure: a RunSpec becomes what is written and started. No I/O, so a plan can be shown before anything runs."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 
+from rampup import software
 from rampup.launchers import mpirun, pmix, spawn, srun, torchrun
 from rampup.schedulers import slurm_script
 from rampup.spec import Plan, RunSpec
@@ -16,16 +16,16 @@ LAUNCHERS |= {"mpirun": mpirun.start_and_wait, "torchrun": torchrun.start_and_wa
 
 
 def program_of(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
-    """The argv that every rank becomes."""
+    """The argv that every rank becomes; in a container, what it becomes there."""
     if spec.kind == "engine":
-        return (sys.executable, "-P", "-m", "rampup.worker", str(run_dir))
+        return (software.python_of(spec), "-P", "-m", "rampup.worker", str(run_dir))
     if spec.kind == "script":
         assert spec.recipe is not None
-        return (sys.executable, str(Path(spec.recipe.folder) / spec.recipe.entry))
+        return (software.python_of(spec), str(Path(spec.recipe.folder) / spec.recipe.entry))
     return spec.command
 
 
-def job_config(spec: RunSpec, argv: tuple[str, ...], builtin: bool) -> dict[str, Any]:
+def job_config(spec: RunSpec, run_dir: Path, argv: tuple[str, ...], builtin: bool) -> dict[str, Any]:
     """config.json: all that the job side knows. `command` is what the user typed, `argv` what the ranks become."""
     recipe = spec.recipe
     limit = spec.resources.time
@@ -39,6 +39,7 @@ def job_config(spec: RunSpec, argv: tuple[str, ...], builtin: bool) -> dict[str,
         "builtin": builtin,
         "command": list(spec.command),
         "argv": list(argv),
+        "environment": to_builtins(software.of(spec, run_dir)),
         "cwd": spec.cwd,
         "smoke": spec.smoke,
         "time_s": seconds_of(limit) if limit else None,

@@ -337,7 +337,7 @@ def prepare(options: argparse.Namespace) -> Any:
         context["TF_CONFIG"] = tensorflow
     if config.get("cwd"):
         os.chdir(config["cwd"])
-    return config["argv"], dict(os.environ, **context)
+    return container_of(config) + config["argv"], dict(os.environ, **context)
 
 
 def leave(error: Exception, options: argparse.Namespace) -> None:
@@ -369,18 +369,28 @@ def become(argv: List[str], env: Dict[str, str]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
+def container_of(config: Dict[str, Any]) -> List[str]:
+    """The words before the program, when that is inside an image; the job knows which program opens it."""
+    words = config.get("environment", {}).get("container") or []
+    inside = "TORCHELASTIC_RUN_ID" in os.environ  # the agent is in there already, and we with it
+    return [os.environ.get("RAMPUP_CONTAINER", words[0]), *words[1:]] if words and not inside else []
+
+
 def agent_of(options: argparse.Namespace) -> List[str]:
     """The agent of this node. It starts rank.py again for each rank, with what this one was told."""
-    program = read_config(options)["argv"][0]
+    config = read_config(options)
+    program, container = config["argv"][0], container_of(config)
+    own = "python" if container else sys.executable  # an image has its own
     port = port_of("%s/%d" % (options.run_dir, options.attempt), options.port_retry)
     if options.rank == 0 and not port_is_free(port):
         raise NotReadyError("port %d is taken" % port, "the next block is tried", PORT_TAKEN)
     rest = [word for word in sys.argv[1:] if not word.startswith("--agent")]
     return [
-        program if os.path.basename(program).startswith("python") else sys.executable,  # who has torch
+        *container,
+        program if os.path.basename(program).startswith("python") else own,  # who has torch
         *("-m", "torch.distributed.run", "--nnodes=%d" % options.world_size, "--nproc-per-node=%d" % options.agent),
         *("--node-rank=%d" % options.rank, "--master-addr=" + options.master_addr, "--master-port=%d" % port),
-        *("--max-restarts=0", "--no-python", sys.executable, "-I", "-S", os.path.abspath(__file__)),
+        *("--max-restarts=0", "--no-python", own, "-I", "-S", os.path.abspath(__file__)),
         *rest,
     ]
 

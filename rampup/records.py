@@ -28,6 +28,20 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
+def write_new(path: Path, value: Any) -> None:
+    """A file of a directory that nobody sees yet. Who shows it may `sync` it first."""
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def sync(directory: Path) -> None:
+    """Wait until the files of a directory are on the disk: a crash after that leaves none of them empty."""
+    for path in directory.iterdir():
+        if path.is_file():
+            file = os.open(path, os.O_RDONLY)
+            os.fsync(file)
+            os.close(file)
+
+
 def write_text(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with open(beside, "w", encoding="utf-8") as file:

@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from rampup import __version__, processes, rank, records, snapshot
+from rampup import __version__, keras_targets, processes, rank, records, snapshot, software, targets
 from rampup.clusters.load import load as load_cluster
+from rampup.clusters.load import of_run
 from rampup.config import RESOURCES, Table
 from rampup.diagnose.catalogue import preflight
 from rampup.errors import Refused
@@ -26,9 +27,9 @@ from rampup.rundir import RunDir
 from rampup.schedulers import slurm
 from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec
 from rampup.states import state_of
-from rampup.submit import code_record, script_of
+from rampup.submit import Take, code_record, place_of, script_of, with_folder, with_this_python
 
-OF_A_SITE = ("partition", "account", "qos", "reservation", "constraint", "exclude", "slurm")
+OF_A_SITE = ("partition", "account", "qos", "reservation", "constraint", "exclude", "software", "slurm")
 """Resources that mean nothing on another cluster."""
 
 
@@ -45,6 +46,7 @@ def spec_again(run: RunDir, on: str | None, options: dict[str, str], slurm: tupl
     resources.values.update(kept)
     for key, text in options.items():
         resources.put_text(key, text, f"resume --{key.replace('_', '-')}")
+    resources.values["env"] = software.absolute(str(resources.values["env"]), Path.cwd())
     if slurm:
         resources.put("slurm", [*(resources.values["slurm"] or ()), *slurm], "resume --slurm")  # type: ignore[misc]
     asked = {key: origin for key, origin in resources.origins.items() if origin.startswith("resume")}
@@ -68,22 +70,29 @@ def recipe_of(run: RunDir) -> RecipeInfo | None:
     config = run.config
     if not config.get("recipe"):
         return None
+    if not config.get("builtin") and keras_targets.is_own(config.get("engine"), config.get("folder")):
+        return targets.again(config)
     return load_recipe(config["recipe"], Path()) if config.get("builtin") else read_recipe(Path(config["folder"]))
 
 
 def prepare(run: RunDir, spec: RunSpec, current_code: bool, tell: Callable[[str], None]) -> None:
-    """Write what the next attempt is to do. Nothing is lost if it fails: what was tried before stays."""
+    """Refuse what can't work; then write what the next attempt is to do."""
     for note in preflight(spec, run.path.parent):
         tell(f"note: {note.cause}; try: {note.remedy}")
+    rewrite(run, spec, snapshot.take if current_code else None, tell)
+
+
+def rewrite(run: RunDir, spec: RunSpec, take: Take | None, tell: Callable[[str], None]) -> None:
+    """Write what the next attempt is to do; with `take` it runs today's code. What was tried before stays."""
     config = run.config
-    argv, builtin = tuple(config["argv"]), bool(config.get("builtin"))
+    builtin = bool(config.get("builtin"))
     if builtin and run.run.get("rampup") != __version__:
         tell(f"note: it began with rampup {run.run.get('rampup')}, and goes on with {__version__}")
-    if current_code and not builtin:
-        spec, argv = take_code_again(run, spec)
-    elif spec.kind == "engine":
-        argv = program_of(spec, run.path)
-    records.write_json(run.config_file, {**job_config(spec, argv, builtin), "source": config.get("source")})
+    if take is not None and not builtin:
+        spec, argv = take_code_again(run, spec, take)
+    else:
+        argv = argv_again(run, spec)
+    records.write_json(run.config_file, {**job_config(spec, run.path, argv, builtin), "source": config.get("source")})
     shutil.copyfile(rank.__file__, run.rank_program)
     if spec.cluster.scheduler == "slurm":
         records.write_text(run.job_script, job_script(spec, run.path))
@@ -91,7 +100,18 @@ def prepare(run: RunDir, spec: RunSpec, current_code: bool, tell: Callable[[str]
     changed = {key: value for key, value in now.items() if before.get(key) != value}
     if spec.cluster.name != config["cluster"]["name"]:
         changed["cluster"] = spec.cluster.name
-    run.record("resumed", code="current" if current_code else "submitted", changed=changed)
+    run.record("resumed", code="current" if take is not None else "submitted", changed=changed)
+
+
+def argv_again(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
+    """A command stays what it was; but with another environment its `python` is another one too."""
+    if spec.recipe is not None:
+        return program_of(spec, run.path)
+    config = run.config
+    argv, typed, now = tuple(config["argv"]), config["command"][0], software.of(spec, run.path)
+    before = config.get("environment") or {}
+    same = all(before.get(key) == getattr(now, key) for key in ("modules", "env")) or not before
+    return argv if same or not software.BARE_PYTHON.fullmatch(typed) else with_this_python((typed, *argv[1:]), spec)
 
 
 @contextlib.contextmanager
@@ -117,14 +137,15 @@ def end_leftovers(run: RunDir) -> None:
     if submitted.get("scheduler") != "slurm":
         return
     try:
-        cluster = load_cluster(submitted["cluster"])
+        cluster = of_run(submitted["cluster"], run.config.get("cluster", {}))
     except Refused:  # a sandbox that was taken down, and its jobs with it
         return
-    slurm.cancel(cluster, f"{run.run['name']}-{run.id}")
+    job = "" if submitted.get("packed") else submitted.get("job", "")  # a pack is the job of other runs too
+    slurm.cancel(cluster, f"{run.run['name']}-{run.id}", job, submitted.get("job_name", ""))
 
 
-def take_code_again(run: RunDir, spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
-    """Today's code in place of the code as submitted, which is kept beside it."""
+def take_code_again(run: RunDir, spec: RunSpec, take: Take) -> tuple[RunSpec, tuple[str, ...]]:
+    """Today's code in place of the code as submitted, which is kept beside it where it differs."""
     source = run.config.get("source")
     if spec.recipe is not None and source:
         spec = replace(spec, recipe=replace(spec.recipe, folder=source))
@@ -132,20 +153,35 @@ def take_code_again(run: RunDir, spec: RunSpec) -> tuple[RunSpec, tuple[str, ...
     old = next(path for path in map(run.code.with_name, numbers) if not path.exists())
     fresh = run.code.with_name("code.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    taken = snapshot.take(script_of(spec), Path(spec.cwd), fresh)
-    argv = tuple(word.replace(str(fresh), str(run.code), 1) for word in taken.argv)
-    if run.code.exists():
-        run.code.rename(old)
-    fresh.rename(run.code)
+    taken = take(script_of(spec), place_of(spec), fresh)
+    argv = with_this_python(tuple(word.replace(str(fresh), str(run.code), 1) for word in taken.argv), spec)
+    if fresh.exists() and is_in(fresh, run.code):
+        shutil.rmtree(fresh)
+    elif fresh.exists():
+        if run.code.exists():
+            run.code.rename(old)
+        fresh.rename(run.code)
     if spec.recipe is not None:
-        spec = replace(spec, recipe=replace(spec.recipe, folder=str(Path(argv[-1]).parent)))
+        spec = with_folder(spec, taken, run.code)
         argv = program_of(spec, run.path)
     records.write_json(run.env_file, {**records.read_json(run.env_file), "code": code_record(taken)})
     return spec, argv
 
 
-def refuse_unless_ended(run: RunDir) -> None:
-    state = state_of(run, fresh_s=0.0)
+def is_in(fresh: Path, code: Path) -> bool:
+    """Whether the code is there already, file by file; what a run has left beside it does not count."""
+
+    def content(path: Path) -> bytes | str | None:
+        if path.is_symlink():
+            return os.readlink(path)
+        return path.read_bytes() if path.is_file() else None
+
+    mine = (Path(folder, name) for folder, folders, files in os.walk(fresh) for name in (*folders, *files))
+    return all(content(path) == content(code / path.relative_to(fresh)) for path in mine)
+
+
+def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
+    state = state_of(run, fresh_s)
     if not state.ended:
         raise Refused(
             f"run {run.id} is {state.name}: it is not started twice", f"rampup cancel --save {run.id}, then resume"
@@ -157,7 +193,13 @@ def refuse_unless_ended(run: RunDir) -> None:
 @contextlib.contextmanager
 def alone(run: RunDir) -> Iterator[None]:
     """Two people who resume one run at the same moment: the second is refused."""
-    mark = run.path / ".resuming"
+    with held(run.path / ".resuming", f"run {run.id} is being resumed already"):
+        yield
+
+
+@contextlib.contextmanager
+def held(mark: Path, told: str) -> Iterator[None]:
+    """A file that one process has at a time; it names that process, so that one that died does not keep it."""
     while True:
         try:
             descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -165,14 +207,12 @@ def alone(run: RunDir) -> Iterator[None]:
         except FileExistsError:
             other = records.read_json(mark)
             if other.get("host") != processes.host() or processes.lives(other):
-                raise Refused(f"run {run.id} is being resumed already", f"if that is not so: rm {mark}") from None
+                raise Refused(told, f"if that is not so: rm {mark}") from None
             with contextlib.suppress(FileNotFoundError):  # who made it died; only one of us can take it away
-                mark.rename(stale := mark.with_name(f".resuming-{os.getpid()}"))
+                mark.rename(stale := mark.with_name(f"{mark.name}-{os.getpid()}"))
                 stale.unlink()
         except OSError as error:
-            raise Refused(
-                f"can't write {run.path}: {error.strerror}", "only the owner of a run can resume it"
-            ) from None
+            raise Refused(f"can't write {mark.parent}: {error.strerror}", "only its owner can start a run") from None
     try:
         os.write(descriptor, msgspec.json.encode(processes.name_of(os.getpid())))
         os.close(descriptor)

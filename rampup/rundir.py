@@ -1,7 +1,7 @@
 """The run directory: the contract between the side that controls and the side that trains.
 
-The only file that knows file names. Every file has one writer; whole files are replaced atomically, logs of
-records only grow. The state of a run is computed here from what is on disk and from whether its launcher lives;
+With attemptdir.py the only file that knows file names. Every file has one writer; whole files are replaced atomically,
+logs of records only grow. The state of a run is computed here from what is on disk and from whether its launcher lives;
 it is never stored. Readers skip a torn last line and name what is missing.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 from msgspec import Struct
 
 from rampup import processes, shapes
+from rampup.attemptdir import AttemptDir as AttemptDir
 from rampup.errors import Refused
-from rampup.records import Record, append_json, read_json, read_jsonl, write_json
+from rampup.records import Record, append_json, read_json, read_jsonl, sync, write_new
 from rampup.shapes import fitting
 
-TAIL_BYTES = 2_048
 ENDED = ("completed", "failed", "cancelled", "timeout")
 TORN = "which would tell how it ended, is torn or missing"
 SILENT_AFTER_S = 120.0
@@ -112,7 +112,7 @@ class RunDir:
         """TensorBoard reads the files of a folder in the order of their names."""
         return self.tensorboard / f"events.out.tfevents.{attempt:010d}"
 
-    def attempt(self, number: int) -> "AttemptDir":
+    def attempt(self, number: int) -> AttemptDir:
         return AttemptDir(self.path.joinpath("attempts", str(number)))
 
     def checkpoint(self, step: int) -> Path:
@@ -141,14 +141,14 @@ class RunDir:
         except OSError:
             return []
 
-    def attempts(self) -> list["AttemptDir"]:
+    def attempts(self) -> list[AttemptDir]:
         return [self.attempt(number) for number in self.attempt_numbers()]
 
-    def last_attempt(self) -> "AttemptDir | None":
+    def last_attempt(self) -> AttemptDir | None:
         numbers = self.attempt_numbers()
         return self.attempt(numbers[-1]) if numbers else None
 
-    def claim_attempt(self) -> "AttemptDir":
+    def claim_attempt(self) -> AttemptDir:
         """The next attempt, taken by mkdir: two launchers can't get the same one."""
         (self.path / "attempts").mkdir(exist_ok=True)
         number = max(self.attempt_numbers(), default=0) + 1
@@ -179,7 +179,7 @@ class RunDir:
         attempt = self.last_attempt()
         return self.state_of(attempt, attempt.facts if attempt else {})
 
-    def state_of(self, attempt: "AttemptDir | None", facts: Record) -> State:
+    def state_of(self, attempt: AttemptDir | None, facts: Record) -> State:
         """The state by what the last attempt says of itself, for a reader that has read it already."""
         if attempt is None or not facts or self.handed_over_after(facts):
             return self._state_before_start(attempt)
@@ -203,13 +203,15 @@ class RunDir:
             same = all(facts.get(key) == submitted.get(key) for key in ("pid", "pid_start"))
         return not same and submitted.get("t", 0.0) > facts.get("ended", facts.get("started", 0.0))
 
+    def cancelled_after(self, since: float) -> bool:
+        return bool((self.recorded("cancelled") or {}).get("t", 0.0) > since)
+
     def _state_of_the_gone(self, since: float, cause: str) -> State:
-        cancelled = self.recorded("cancelled")
-        if cancelled is not None and cancelled.get("t", 0.0) > since:
+        if self.cancelled_after(since):
             return State("cancelled", None, "it was cancelled")
         return State("failed", None, cause)
 
-    def _state_before_start(self, newest: "AttemptDir | None") -> State:
+    def _state_before_start(self, newest: AttemptDir | None) -> State:
         submitted = self.recorded("submitted")
         if submitted is None:
             if time.time() - self.run.get("created", 0) < SUBMITTED_WITHIN_S:
@@ -218,6 +220,8 @@ class RunDir:
                 return State("failed", None, f"attempts/{newest.number}/attempt.json, {TORN}, and so is control.jsonl")
             return State("failed", None, "it was never started: no submission is recorded in control.jsonl")
         since = submitted.get("t", 0.0)
+        if submitted.get("waits") and self.cancelled_after(since):  # its turn in a study will not come
+            return State("cancelled", None, "it was cancelled")
         elsewhere = submitted.get("host") != processes.host() and time.time() - since < SILENT_AFTER_S
         if processes.lives(submitted) or elsewhere:
             return State("pending")
@@ -238,128 +242,6 @@ class RunDir:
         return rows
 
 
-class AttemptDir:
-    """One attempt at a run: `attempts/<n>`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def number(self) -> int:
-        return int(self.path.name)
-
-    @property
-    def facts_file(self) -> Path:
-        """Who runs this attempt, and how it ended; written by the launcher."""
-        return self.path / "attempt.json"
-
-    @property
-    def job_log(self) -> Path:
-        return self.path / "job.log"
-
-    @property
-    def events_file(self) -> Path:
-        return self.path / "events.jsonl"
-
-    @property
-    def metrics_file(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def progress_file(self) -> Path:
-        """Where rank 0 is just now, for the bar: one line, overwritten in place."""
-        return self.path / "progress.json"
-
-    @property
-    def port_taken(self) -> Path:
-        """Left by rank 0 when the ports of this try are in use."""
-        return self.path / "port-taken"
-
-    @property
-    def again_file(self) -> Path:
-        """Left by rank 0 when the ranks stopped in good order: one word, why."""
-        return self.path / "again"
-
-    @property
-    def stop_file(self) -> Path:
-        """Left by `rampup cancel --save`: stop after this step."""
-        return self.path / "stop"
-
-    @property
-    def listens_file(self) -> Path:
-        """Left by rank 0 when its loop begins to look whether it is to stop."""
-        return self.path / "listens"
-
-    @property
-    def next(self) -> "AttemptDir":
-        """The attempt after this one, if there will be one."""
-        return AttemptDir(self.path.with_name(str(self.number + 1)))
-
-    def again(self) -> str:
-        """Why the ranks stopped in good order before they were done: timeout, preempt, stop or asked; or empty."""
-        try:
-            return self.again_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            return ""
-
-    def rank_log(self, rank: int) -> Path:
-        return self.path / f"rank-{rank}.log"
-
-    def error_file(self, rank: int) -> Path:
-        return self.path / f"error-{rank}.json"
-
-    def system_file(self, node: str) -> Path:
-        return self.path / f"system-{node}.jsonl"
-
-    @property
-    def facts(self) -> Record:
-        return fitting(read_json(self.facts_file), shapes.ATTEMPT)
-
-    def metrics(self) -> list[Record]:
-        return list(read_jsonl(self.metrics_file))
-
-    def last_metrics(self) -> Record:
-        """The last values, from the end of the file: quick for any number of rows."""
-        last: Record = {}
-        for row in read_jsonl(self.metrics_file, tail_bytes=TAIL_BYTES):
-            last.update(row)
-        return last
-
-    def events(self) -> list[Record]:
-        return [fitting(row, shapes.EVENT) for row in read_jsonl(self.events_file)]
-
-    def event(self, what: str) -> Record | None:
-        found = [row for row in self.events() if row.get("what") == what]
-        return found[-1] if found else None
-
-    def resumed_at(self) -> int:
-        """The step where this attempt took up; 0 when it began anew."""
-        resumed = self.event("resumed") if self.number > 1 else None
-        return int(resumed.get("step", 0)) if resumed else 0
-
-    def samples(self) -> dict[str, list[Record]]:
-        """What was seen of CPU and memory, for each node."""
-        before, after = self.system_file("*").name.split("*")
-        return {
-            path.name[len(before) : -len(after)]: [fitting(row, shapes.SAMPLE) for row in read_jsonl(path)]
-            for path in sorted(self.path.glob(f"{before}*{after}"))
-        }
-
-    def errors(self) -> list[Record]:
-        """What the ranks left when they failed, the earliest first."""
-        found = [fitting(read_json(path), shapes.ERROR) for path in self.path.glob("error-*.json")]
-        return sorted((error for error in found if error), key=lambda error: error.get("t", 0.0))
-
-    def wordless(self) -> bool:
-        """Whether it had begun, for it left files, but what its launcher wrote down is torn or lost."""
-        return bool(os.listdir(self.path)) and not self.facts
-
-    def silent_s(self) -> float:
-        """Seconds since anything was written here."""
-        newest = max((entry.stat().st_mtime for entry in os.scandir(self.path)), default=0.0)
-        return time.time() - newest
-
-
 # making one ---------------------------------------------------------------------------------------------------
 
 
@@ -367,10 +249,11 @@ def directory_of(root: Path, name: str, run_id: str, created: float) -> Path:
     return root / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(created))}-{name}-{run_id}"
 
 
-def create(final: Path, run: Record, fill: Callable[[RunDir], None]) -> RunDir:
+def create(final: Path, run: Record, fill: Callable[[RunDir], None], alone: bool = True) -> RunDir:
     """Make a run directory in one step: `fill` writes into a hidden one, a rename shows it.
 
-    A crash or an error in between leaves no half-made run that `list` would show.
+    A crash or an error in between leaves no half-made run that `list` would show. One of many is not waited for until
+    it is on the disk: who makes a study again finds what is missing.
     """
     import shutil  # slow to import, and only `run` makes runs
 
@@ -383,8 +266,10 @@ def create(final: Path, run: Record, fill: Callable[[RunDir], None]) -> RunDir:
         raise Refused(f"can't make a run directory in {final.parent}: {error.strerror}", hint) from None
     try:
         made = RunDir(hidden)
-        write_json(made.run_file, run)
+        write_new(made.run_file, run)
         fill(made)
+        if alone:
+            sync(hidden)
         hidden.rename(final)
     except OSError as error:
         shutil.rmtree(hidden, ignore_errors=True)

@@ -58,12 +58,26 @@ def tables(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(row, dict) for row in value)
 
 
+def grid(value: Any) -> bool:
+    """Rows of numbers, all of one length."""
+    return (
+        isinstance(value, list)
+        and all(isinstance(row, list) and all(map(number, row)) for row in value)
+        and len({len(row) for row in value}) < 2
+    )
+
+
 def maybe(fits: Fits) -> Fits:
     return lambda value: value is None or fits(value)
 
 
 PROCESS: Shape = {"host": text, "boot": text, "pid": whole, "pid_start": maybe(whole)}
-RUN: Shape = {"id": text, "name": text, "created": moment, "user": maybe(text), "host": text}
+RUN: Shape = {
+    **dict.fromkeys(("id", "name", "host", "point_id"), text),
+    **dict.fromkeys(("user", "study"), maybe(text)),
+    "created": moment,
+    "point": table,
+}
 RESOURCES: Shape = {
     **dict.fromkeys(("nodes", "tasks_per_node"), whole),
     **dict.fromkeys(("gpus_per_node", "cpus_per_task"), maybe(whole)),
@@ -77,6 +91,7 @@ CONFIG: Shape = {
     **dict.fromkeys(("train", "checkpoint", "origins"), table),
     "time_s": maybe(number),
     "resources": RESOURCES,
+    "environment": {"modules": words, "env": text, "container": words},
     "cluster": {"name": text, "scheduler": text},
 }
 ATTEMPT: Shape = {
@@ -91,6 +106,8 @@ ATTEMPT: Shape = {
 CONTROL: Shape = {
     **PROCESS,
     **dict.fromkeys(("what", "scheduler", "cluster", "job", "job_name", "allocation", "state", "reason"), text),
+    **dict.fromkeys(("packed", "waits"), flag),
+    "task": whole,
     "t": moment,
 }
 EVENT: Shape = {"what": text, "t": moment, "step": whole, "phases": table, "metrics": table}
@@ -98,6 +115,13 @@ ERROR: Shape = {
     **dict.fromkeys(("type", "message", "hint", "traceback"), text),
     "t": moment,
     "rank": whole,
+}
+EVALUATION: Shape = {
+    **dict.fromkeys(("step", "epoch"), whole),
+    **dict.fromkeys(("classes", "model"), words),
+    **dict.fromkeys(("confusion", "scores", "curves"), grid),
+    "weights": tables,
+    "samples": text,
 }
 METRICS: Shape = {"step": number, "t": moment}
 SAMPLE: Shape = {

@@ -11,8 +11,8 @@ from msgspec import Struct
 Value = None | bool | int | float | str | list["Value"]
 """What a setting may hold: what TOML can say, and None for `not set`."""
 
-SettingType = Literal["int", "float", "number", "str", "bool", "list"]
-"""`number` is what a user's own file declares with a whole number: whole or not, as it is typed."""
+SettingType = Literal["int", "float", "number", "str", "bool", "list", "any"]
+"""`number`: whole or not, as it is typed. `any`: what it looks like, for arguments that do not say their type."""
 
 
 class Setting(Struct, frozen=True):
@@ -95,6 +95,8 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     qos: str | None = None
     gpu_directive: Literal["gpus-per-node", "gres", "gpus"] = "gpus-per-node"
     gpu_type: str | None = None
+    needs: list[str] = []
+    """What every run must say here, because only its user knows: account, time, ..."""
     requeue: bool = True
     """Whether the site lets a job be requeued."""
     cpu_bind: str | None = None
@@ -108,6 +110,8 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file that defines `module`, where a login shell does not."""
     module_use: list[str] = []
     """Further folders of modules."""
+    module_purge: bool = True
+    """Whether what the login shell loaded is unloaded first; where that breaks the machine's own, false."""
     modules: list[str] = []
     """Loaded for every run."""
     software: dict[str, list[str]] = {}
@@ -116,8 +120,10 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which of them a plain command gets."""
     environment: str | None = None
     """The default of --env for engines, which need rampup in it."""
+    container_options: list[str] = []
+    """Further options of `apptainer exec`, e.g. --rocm, --bind=/scratch."""
     home: list[str] = []
-    """Two words: in $HOME of a job the first becomes the second, where compute nodes do not see the usual one."""
+    """Two paths: when $HOME of a job begins with the first, that becomes the second; for nodes that do not see it."""
     env: dict[str, str] = {}
     """Variables for the job."""
     sbatch: dict[str, str] = {}
@@ -142,6 +148,12 @@ class RecipeInfo(Struct, frozen=True, kw_only=True):
     """Data sets that `rampup fetch` knows."""
     settings: dict[str, Setting] = {}
     resources: dict[str, Value] = {}
+    required: tuple[str, ...] = ()
+    """Settings that have no default: arguments of a user's own class."""
+    free: bool = False
+    """Whether it takes settings that nobody has declared (**kwargs)."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """What is doubtful about it, each with a remedy."""
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from rampup.causes import explain
-from rampup.clusters.load import load as load_cluster
+from rampup.clusters.load import of_run
 from rampup.errors import RampupError
 from rampup.records import Record
 from rampup.rundir import AttemptDir, RunDir, State
@@ -53,7 +53,7 @@ def states_of(runs: Iterable[Seen], fresh_s: float = FRESH_S, causes: bool = Tru
     Without causes, no logs are read for them: for who looks at thousands.
     """
     found: dict[Path, State] = {}
-    waiting: dict[str, list[tuple[str, Seen]]] = {}
+    waiting: dict[str, list[tuple[str, Seen, bool]]] = {}
     for seen in runs:
         run, attempt, facts = seen
         if facts.get("launcher") == "spawn" or facts.get("outcome") == "completed":
@@ -64,13 +64,14 @@ def states_of(runs: Iterable[Seen], fresh_s: float = FRESH_S, causes: bool = Tru
         if facts and run.handed_over_after(facts):  # what the attempt before says no longer counts
             seen = Seen(run, attempt, facts := {})
         if asked is not None:
-            waiting.setdefault(asked[0], []).append((key_of(*asked[1:]), seen))
+            packed = bool(submitted.get("packed")) and asked[1] == submitted.get("job")
+            waiting.setdefault(asked[0], []).append((key_of(*asked[1:]), seen, packed))
         else:
             found[run.path] = in_allocation(run, attempt, facts, submitted, fresh_s)
     for cluster, jobs in waiting.items():
-        answer = ask(cluster, [job for job, _ in jobs], fresh_s)
-        for job, (run, attempt, facts) in jobs:
-            found[run.path] = judge(run, attempt, facts, known_job(run, job, answer), answer)
+        answer = ask(cluster, jobs[0][1].run, [job for job, _, _ in jobs], fresh_s)
+        for job, seen, packed in jobs:
+            found[seen.run.path] = (judge_packed if packed else judge)(*seen, known_job(seen.run, job, answer), answer)
     return found
 
 
@@ -98,8 +99,8 @@ def job_of(run: RunDir, facts: Record, submitted: Record) -> tuple[str, str, str
     )
     if by_hand and facts.get("started", 0.0) > submitted.get("t", 0.0):
         return submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""), facts.get("job", ""), name
-    if submitted.get("scheduler") == "slurm":
-        return submitted.get("cluster", ""), submitted.get("job", ""), name
+    if submitted.get("scheduler") == "slurm":  # a job of several runs has a name of its own
+        return submitted.get("cluster", ""), submitted.get("job", ""), submitted.get("job_name") or name
     return None
 
 
@@ -107,7 +108,7 @@ def in_allocation(run: RunDir, attempt: AttemptDir | None, facts: Record, submit
     """A job script that runs inside an allocation is a process of the host where it was started."""
     if facts.get("outcome") in ("failed", "stopped"):
         key = key_of(submitted.get("allocation", ""), submitted.get("job_name", ""))
-        job = known_job(run, key, ask(submitted.get("cluster", ""), [key], fresh_s))
+        job = known_job(run, key, ask(submitted.get("cluster", ""), run, [key], fresh_s))
         if job is not None and job.state in CAUSES:  # the allocation itself came to its end
             name = "timeout" if job.state == "TIMEOUT" else "failed"
             return State(name, facts.get("exit_code"), CAUSES[job.state])
@@ -127,17 +128,22 @@ def settled(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
     return replace(state, failed_rank=rank, cause=cause)
 
 
-def ask(cluster: str, jobs: Iterable[str], fresh_s: float) -> Answer:
+def ask(cluster: str, run: RunDir, jobs: Iterable[str], fresh_s: float) -> Answer:
+    """`run` is one that was given to that cluster: from another directory its profile may not be seen."""
     try:
-        profile = load_cluster(cluster)
+        profile = of_run(cluster, run.config.get("cluster", {}))
     except RampupError:  # a sandbox that was taken down, and its jobs with it
         return Answer({}, time.time())
     return slurm_query.ask(profile, jobs, fresh_s)
 
 
+def as_of(answer: Answer) -> float | None:
+    """How old it is, when Slurm does not answer."""
+    return answer.age_s if answer.problem and answer.t else None
+
+
 def judge(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | None, answer: Answer) -> State:
     """The state of a job that has not said itself that it ended well."""
-    as_of = answer.age_s if answer.problem and answer.t else None
     if facts.get("outcome") in ("cancelled", "timeout") and (job is None or job.ended):
         return settled(run, attempt, facts)
     if facts.get("outcome") == "failed" and (job is None or job.state in SAYS_NO_MORE or answer.problem):
@@ -145,9 +151,9 @@ def judge(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | Non
     if job is None:
         return without_slurm(run, attempt, facts, answer)
     if job.state in ACTIVE:
-        return State("running", as_of_s=as_of)
+        return State("running", as_of_s=as_of(answer))
     if not job.ended:
-        return State("pending", cause=reason_in_words(job), as_of_s=as_of)
+        return State("pending", cause=reason_in_words(job), as_of_s=as_of(answer))
     if job.state == "COMPLETED":
         return State("completed", 0)
     if job.state == "CANCELLED":
@@ -162,13 +168,29 @@ def judge(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | Non
     return State("failed", facts.get("exit_code"), cause, rank)
 
 
+def judge_packed(run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | None, answer: Answer) -> State:
+    """A run that shares its job with others, a few at a time: what it says of itself counts, whatever the job does."""
+    outcome, gone = facts.get("outcome"), job is None or job.ended
+    since = max(facts.get("started", 0.0), (run.recorded("submitted") or {}).get("t", 0.0))
+    if (outcome in ("failed", "stopped") or not facts) and run.cancelled_after(since):
+        return State("cancelled", facts.get("exit_code"), "it was cancelled")
+    if outcome in ("failed", "cancelled") or (outcome == "timeout" and (gone or facts.get("cause"))):
+        return settled(run, attempt, facts)
+    if job is not None and job.state in ("COMPLETED", "FAILED"):
+        words = "it was cut short" if facts else "its turn had not come"
+        return State("failed", None, f"the job that it shares with others has ended: {words}")
+    if job is None or job.ended or not (job.state in ACTIVE and (outcome or not facts)):
+        return judge(run, attempt, facts, job, answer)
+    return State("pending", cause="its turn will come: the job runs others of the study", as_of_s=as_of(answer))
+
+
 def without_slurm(run: RunDir, attempt: AttemptDir | None, facts: Record, answer: Answer) -> State:
     """Slurm does not answer, or has forgotten the job and keeps no accounts."""
-    cancelled = run.recorded("cancelled")
+    submitted = run.recorded("submitted") or {}
     if answer.problem and facts.get("outcome", "again") == "again":
         name = "running" if facts else "pending"
         return State(name, cause=f"Slurm does not answer: {answer.problem}")
-    if cancelled is not None and cancelled.get("t", 0.0) > facts.get("started", 0.0):
+    if run.cancelled_after(max(facts.get("started", 0.0), submitted.get("t", 0.0))):
         return State("cancelled", facts.get("exit_code"), "the job was cancelled")
     if facts.get("outcome") == "stopped":
         limit, spent = run.config.get("time_s"), facts.get("ended", 0.0) - facts.get("started", 0.0)

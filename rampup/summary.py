@@ -49,13 +49,21 @@ def best_of(run: RunDir, history: list[Record]) -> Record | None:
     train = run.config.get("train", {})
     metric = train.get("monitor")
     if not isinstance(metric, str):
-        return None
+        return _recorded_best(run)
     rows = [row for row in history if "samples_s" in row and isinstance(row.get(metric), int | float)]  # ends of epochs
     if not rows:
         return None
     lowest = lower_is_better(metric, train.get("monitor_mode", "auto"))
     best = (min if lowest else max)(rows, key=lambda row: row[metric])
     return {"metric": metric, "value": best[metric], "epoch": best.get("epoch"), "step": best.get("step")}
+
+
+def _recorded_best(run: RunDir) -> Record | None:
+    """What an engine found best that chose the metric itself."""
+    last = run.last_attempt()
+    ends = [last.event(what) or {} for what in ("stopped", "end")] if last else []
+    found = [end["best"] for end in ends if isinstance(end.get("best"), dict)]
+    return found[-1] if found and {"metric", "value"} <= found[-1].keys() else None
 
 
 def phases_of(run: RunDir) -> dict[str, float]:

@@ -14,6 +14,7 @@ PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "bool": (bool,),
     "list": (list,),
+    "any": (bool, int, float, str, list),
 }
 WORDS = {
     "int": "a whole number",
@@ -22,6 +23,7 @@ WORDS = {
     "str": "text",
     "bool": "true or false",
     "list": "a list",
+    "any": "a value",
 }
 
 
@@ -54,6 +56,8 @@ def parsed(setting: Setting, text: str, key: str, origin: str) -> Value:
         return None
     if setting.type == "str":
         return checked(setting, text, key, origin)
+    if setting.type == "any":
+        return checked(setting, guessed(text), key, origin)
     if setting.type == "list" and not text.startswith("["):
         text = f"[{text}]"
     value = guessed(text.lower() if setting.type == "bool" else text)

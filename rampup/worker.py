@@ -15,12 +15,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from rampup.engines.lightning_version import check_installed
 from rampup.errors import RampupError, Superseded, nearest
 from rampup.records import Record
 from rampup.rundir import RunDir
 from rampup.runtime import failure
 from rampup.runtime.context import RankContext, from_environ
 from rampup.runtime.job import Job, Outcome, open_job
+from rampup.runtime.settings import Settings
 
 
 def main(arguments: list[str]) -> int:
@@ -42,20 +44,29 @@ def work(run: RunDir, context: RankContext) -> None:
     """One rank's whole life. What was measured is on the disk afterwards, however it ends."""
     config, job = open_job(run, context)
     try:
-        task = load_task(config)(job.settings)
-        _record_end(job, _engine(config).train(job, task))
+        engine = _engine(job.settings.get("engine") or config["engine"])
+        _record_end(job, engine.train(job, load_task(config, job.settings)))
     finally:
         job.close()
 
 
-def load_task(config: Record) -> Any:
-    """The class that `entry` names: `train:Mnist` in the recipe's own package or folder."""
+def load_task(config: Record, settings: Settings) -> Any:
+    """What `entry` names: `train:Mnist` in the recipe's own package or folder, or a user's LightningModule."""
+    if config["engine"] == "lightning":
+        from rampup.engines.lightning_target import Target
+
+        return Target(config, settings)
     module_name, _, name = config["entry"].partition(":")
     module = _import_recipe(config, module_name)
     if not hasattr(module, name):
         known = [each for each, value in vars(module).items() if isinstance(value, type)]
         raise RampupError(f"recipe {config['recipe']}: {module_name}.py has no {name!r}", nearest(name, known))
-    return getattr(module, name)
+    found = getattr(module, name)
+    if not isinstance(found, type):
+        from rampup.engines.keras_target import Target as Functions
+
+        return Functions(found, config, settings)
+    return found(settings)
 
 
 def _import_recipe(config: Record, module_name: str) -> ModuleType:
@@ -65,8 +76,10 @@ def _import_recipe(config: Record, module_name: str) -> ModuleType:
     return importlib.import_module(module_name)
 
 
-def _engine(config: Record) -> ModuleType:
-    return importlib.import_module(f"rampup.engines.{config['engine']}")
+def _engine(name: str) -> ModuleType:
+    if name == "lightning":
+        check_installed()  # before anything of it is imported
+    return importlib.import_module(f"rampup.engines.{name}")
 
 
 def _record_end(job: Job, outcome: Outcome) -> None:

@@ -78,6 +78,15 @@ def mnist() -> Path:
     return folder("mnist")
 
 
+@pytest.fixture(scope="session")
+def cifar10() -> Path:
+    """Real CIFAR-10 in the user's own cache; fetched once, then verified."""
+    subprocess.run([*RAMPUP, "fetch", "cifar10"], check=True, timeout=600)
+    from rampup.data.fetch import folder
+
+    return folder("cifar10")
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system, just large enough for a run to be started on it."""

@@ -13,6 +13,7 @@ from rampup.errors import RampupError, nearest
 
 VERBS = {
     "run": "Train a recipe, a file of settings, or any command.",
+    "sweep": "Many runs: every combination of several settings.",
     "new": "A small project of your own that runs at once.",
     "list": "The runs, the newest first.",
     "show": "One run: its state, settings, metrics, time.",
@@ -28,6 +29,7 @@ VERBS = {
     "recipe": "What can be trained: list, show.",
     "fetch": "Get a data set into the cache.",
     "doctor": "Check this machine, or a cluster.",
+    "cluster": "Where runs can go: list, show, and probe to describe your own.",
     "sandbox": "A real Slurm of several nodes on this machine.",
     "completion": "Tab completion for your shell.",
 }
@@ -72,7 +74,7 @@ def cli() -> None:
 def split_command(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
     """What follows `--` is the user's own command. click would drop the `--`, and with it where the command begins."""
     words = list(argv)
-    if words[:1] in (["run"], ["drill"]) and "--" in words:
+    if words[:1] in (["run"], ["sweep"], ["drill"]) and "--" in words:
         at = words.index("--")
         return words[:at], tuple(words[at + 1 :])
     return words, None

@@ -1,4 +1,4 @@
-"""Arguments that several verbs share: RUN, --json, --dry-run, and their tab completion."""
+"""Arguments that several verbs share: RUN, --study, --json, --dry-run, and their tab completion."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +22,12 @@ def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
 
 
+def complete_cluster(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from rampup.clusters.load import names
+
+    return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
 def complete_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """After `run`: a recipe or a file, then its settings."""
     from pathlib import Path
@@ -37,6 +43,16 @@ def complete_words(ctx: click.Context, param: click.Parameter, incomplete: str) 
             return []
         return [CompletionItem(f"{key}=", help=settings[key].help) for key in settings if key.startswith(incomplete)]
     return complete_recipe(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def complete_study(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from rampup.study.members import names
+
+    return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
+def study_option(about: str) -> Callable[[Function], Function]:
+    return click.option("--study", metavar="STUDY", shell_complete=complete_study, help=about)
 
 
 def run_argument(function: Function) -> Function:

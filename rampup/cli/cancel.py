@@ -6,8 +6,8 @@ import click
 
 from rampup import runs
 from rampup.cli import output
-from rampup.cli.arguments import complete_run, dry_run_option, json_option
-from rampup.errors import RampupError, SchedulerError
+from rampup.cli.arguments import complete_run, dry_run_option, json_option, study_option
+from rampup.errors import RampupError, SchedulerError, UsageError
 from rampup.rundir import RunDir, State
 from rampup.states import state_of
 from rampup.submit import ask_to_stop, cancel
@@ -18,12 +18,20 @@ SAVE_WITHIN_S = 600.0
 
 
 @click.command()
-@click.argument("wanted", nargs=-1, required=True, shell_complete=complete_run, metavar="RUN...")
+@click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
+@study_option("All runs of this study that go on, and who still starts some.")
 @click.option("--save", is_flag=True, help="Let it finish its step and save first; `rampup resume` goes on there.")
 @dry_run_option
 @json_option
-def command(wanted: tuple[str, ...], save: bool, dry_run: bool, as_json: bool) -> int:
+def command(wanted: tuple[str, ...], study: str | None, save: bool, dry_run: bool, as_json: bool) -> int:
     """Stop runs. RUN is an id or a unique prefix of one; there is no default."""
+    if study is not None:
+        from rampup.cli.studies import cancel_study, refuse_both
+
+        refuse_both(study, wanted)
+        return cancel_study(study, save, dry_run, as_json)
+    if not wanted:
+        raise UsageError("which run? there is no default", "rampup cancel RUN, or --study STUDY")
     states: dict[str, str] = {}
     problem: RampupError | None = None
     for run in [runs.find(name) for name in wanted]:

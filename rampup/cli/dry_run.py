@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from rampup import runs
+from rampup import runs, software
 from rampup.cli import output
 from rampup.diagnose.catalogue import preflight
 from rampup.plan import job_script, plan, program_of
@@ -29,8 +29,10 @@ def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     print()
     if script:
         print(script)
+    elif lines := software.setup(software.of(spec, run_dir)):
+        print(f"before the ranks start:\n{lines}")
     hours = node_hours(spec)
-    print(f"{output.count(spec.resources.world_size, 'rank')}, each runs: {shlex.join(program_of(spec, run_dir))}")
+    print(f"{output.count(spec.resources.world_size, 'rank')}, each runs: {shlex.join(whole_program(spec, run_dir))}")
     print(f"in: {spec.cwd}")
     print(f"run directory: {run_dir}")
     print(f"node-hours: {'no limit (--time sets one)' if hours is None else f'at most {hours:.3g}'}")
@@ -45,7 +47,8 @@ def show_json(spec: RunSpec, run_dir: Path, script: str | None) -> None:
         {
             "name": spec.name,
             "settings": settings,
-            "program": program_of(spec, run_dir),
+            "program": whole_program(spec, run_dir),
+            "environment": to_builtins(software.of(spec, run_dir)),
             "launcher": launcher.argv if script is None else None,
             "script": script,
             "env": launcher.env,
@@ -53,6 +56,10 @@ def show_json(spec: RunSpec, run_dir: Path, script: str | None) -> None:
             "node_hours": node_hours(spec),
         }
     )
+
+
+def whole_program(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
+    return (*software.of(spec, run_dir).container, *program_of(spec, run_dir))
 
 
 def is_told(key: str, value: Any) -> bool:

@@ -9,14 +9,14 @@ from click.shell_completion import CompletionItem
 from rampup.cli import output
 from rampup.cli.arguments import dry_run_option, json_option
 from rampup.data import fetch
-from rampup.data.sets import SETS, DataSet, named
+from rampup.data.sets import DataSet, all_sets, named
 from rampup.errors import Refused, UsageError
 
 BAR_WIDTH = 30
 
 
 def complete_set(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(data.name, help=data.about) for data in SETS.values() if data.name.startswith(incomplete)]
+    return [CompletionItem(data.name, help=data.about) for data in all_sets() if data.name.startswith(incomplete)]
 
 
 @click.command()
@@ -38,14 +38,15 @@ def command(name: str | None, given: Path | None, dry_run: bool, as_json: bool) 
 
 
 def list_sets(as_json: bool) -> None:
-    states = {name: state_of(name) for name in SETS}
+    known = all_sets()
+    states = {data.name: state_of(data.name) for data in known}
     if as_json:
-        output.emit_json([describe(data, states[data.name]) for data in SETS.values()])
+        output.emit_json([describe(data, states[data.name]) for data in known])
         return
-    rows = [(data.name, states[data.name], megabytes(data.size), data.about) for data in SETS.values()]
+    rows = [(data.name, states[data.name], megabytes(data.size), data.about) for data in known]
     output.table(("data set", "state", "size", "about"), rows, right=frozenset({2}))
     missing = [name for name, state in states.items() if state != "present"]
-    output.next_step(f"rampup fetch {missing[0]}" if missing else f"rampup run {next(iter(SETS.values())).recipe}")
+    output.next_step(f"rampup fetch {missing[0]}" if missing else f"rampup run {known[0].recipe}")
 
 
 def state_of(name: str) -> str:

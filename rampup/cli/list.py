@@ -9,7 +9,7 @@ import click
 from rampup import runs
 from rampup.attempts import spent_s
 from rampup.cli import output
-from rampup.cli.arguments import json_option
+from rampup.cli.arguments import json_option, study_option
 from rampup.records import Record
 from rampup.rundir import AttemptDir, State
 from rampup.states import Seen, look, states_of
@@ -20,10 +20,19 @@ SHOWN = 20
 @click.command()
 @click.option("--all", "show_all", is_flag=True, help=f"All of them, not the newest {SHOWN} alone.")
 @click.option("--state", "wanted", type=click.Choice(list(output.STATE_COLOURS)), help="Only runs in this state.")
+@study_option("Only the runs of this study, with what it varies.")
+@click.option("--columns", metavar="A,B,...", help="Settings, resources and metrics to compare: lr,nodes,val_accuracy.")
+@click.option("--sort", metavar="COLUMN", help="By this column: of a metric the best first.")
 @json_option
-def command(show_all: bool, wanted: str | None, as_json: bool) -> int:
+def command(
+    show_all: bool, wanted: str | None, study: str | None, columns: str | None, sort: str | None, as_json: bool
+) -> int:
     """The runs, the newest first."""
     gc.disable()  # thousands of small objects that all live to the end: looking for garbage would take a tenth
+    if study is not None or columns is not None or sort is not None:
+        from rampup.cli.compare import compare  # not for who only looks what there is
+
+        return compare(study, columns, sort, wanted, show_all, as_json)
     found = runs.all_runs()
     chosen = [look(run) for run in (found if show_all or wanted else found[:SHOWN])]
     states = states_of(chosen, causes=False)
@@ -33,14 +42,18 @@ def command(show_all: bool, wanted: str | None, as_json: bool) -> int:
         output.emit_json(rows)
         return 0
     if not rows:
-        output.say("no runs" + (f" that are {wanted}" if wanted else ""))
-        output.next_step("rampup run digits")
-        return 0
+        return tell_nothing(wanted)
     head = ("id", "name", "state", "age", "took", "ranks", "last")
     output.table(head, [cells(row) for row in rows], right=frozenset({3, 4, 5}))
     if len(chosen) < len(found):
         output.say(f"{len(found) - len(chosen)} older ones: rampup list --all")
     output.next_step(f"rampup show {rows[0]['id']}")
+    return 0
+
+
+def tell_nothing(wanted: str | None) -> int:
+    output.say("no runs" + (f" that are {wanted}" if wanted else ""))
+    output.next_step("rampup run digits")
     return 0
 
 

@@ -2,19 +2,25 @@
 
 import shlex
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rampup import runs
 from rampup.cli import output
-from rampup.cli.arguments import complete_run, json_option
+from rampup.cli.arguments import complete_run, json_option, study_option
 from rampup.rundir import RunDir
+
+if TYPE_CHECKING:
+    from rampup.report.story import Story
 
 
 @click.command()
 @click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
+@study_option("The runs of this study; of more than 12 the best are drawn, and all are listed.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The file; default: report.html in the run, or here for several."
 )
@@ -22,24 +28,43 @@ from rampup.rundir import RunDir
     "--png", "png_folder", type=click.Path(path_type=Path), help="Write each chart as a picture into this folder too."
 )
 @json_option
-def command(wanted: tuple[str, ...], out: Path | None, png_folder: Path | None, as_json: bool) -> int:
+def command(
+    wanted: tuple[str, ...], study: str | None, out: Path | None, png_folder: Path | None, as_json: bool
+) -> int:
     """One HTML file about one or more runs. RUN is an id, a prefix of one, or a directory (default: the latest)."""
     from rampup.report.build import Written, default_file, write_report
 
-    found = list({run.path: run for run in map(runs.find_to_read, wanted or (None,))}.values())
-    written: Written = write_report(found, out or default_file(found), png_folder)
+    written: Written
+    if study is not None:
+        from rampup.cli.compare import to_report
+        from rampup.cli.studies import refuse_both
+
+        refuse_both(study, wanted)
+        place, found, points = to_report(study)
+        written = write_report(found, out or place, png_folder, points)
+    else:
+        found = list({run.path: run for run in map(runs.find_to_read, wanted or (None,))}.values())
+        written = write_report(found, out or default_file(found), png_folder)
     if as_json:
         output.emit_json(as_object(written))
         return 0
-    for story in written.stories:
-        for words in story.missing:
-            output.say(f"note: {story.run.id}: {words}")
-        for note in story.notes:
-            output.say(f"note: {story.run.id}: {note.about}: {note.remedy}")
+    tell_notes(written.stories)
     for path in (written.file, *written.pngs):
         print(path)
     output.next_step(f"{'open' if sys.platform == 'darwin' else 'xdg-open'} {shlex.quote(str(written.file))}")
     return 0
+
+
+def tell_notes(stories: "Sequence[Story]") -> None:
+    """What several runs have in common is said once."""
+    for story in stories:
+        for words in story.missing:
+            output.say(f"note: {story.run.id}: {words}")
+    counts = Counter(note.id for story in stories for note in story.notes)
+    told = {note.id: (story, note) for story in reversed(stories) for note in story.notes}
+    for kind, (story, note) in told.items():
+        others = f", and {output.count(counts[kind] - 1, 'other')}" if counts[kind] > 1 else ""
+        output.say(f"note: {story.run.id}{others}: {note.about}: {note.remedy}")
 
 
 def make_by_itself(run: RunDir) -> None:

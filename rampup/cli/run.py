@@ -11,6 +11,7 @@ import click
 from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_words, dry_run_option, json_option
+from rampup.clusters.load import fitting
 from rampup.config import Request, resolve
 from rampup.errors import UsageError
 
@@ -46,9 +47,17 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
 
 @click.command()
 @click.argument(
-    "words", nargs=-1, shell_complete=complete_words, metavar="[RECIPE | FILE.toml] [KEY=VALUE]... [-- CMD]"
+    "words",
+    nargs=-1,
+    shell_complete=complete_words,
+    metavar="[RECIPE | FILE.toml | pkg.mod:Class] [KEY=VALUE]... [-- CMD]",
 )
-@click.option("--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local).")
+@click.option(
+    "--on",
+    metavar="CLUSTER",
+    envvar="RAMPUP_CLUSTER",
+    help="Where to run; auto: by this machine's name.  [default: local]",
+)
 @click.option("--name", help="A name for the run (default: the recipe's or the script's).")
 @click.option(
     "--launcher", metavar="L", help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's)."
@@ -59,6 +68,7 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--smoke", is_flag=True, help="On a cluster: try it in the debug queue: one step, one checkpoint, one resume."
 )
+@click.option("--dev", is_flag=True, help="Try one batch of everything, here, whatever --on says; nothing is kept.")
 @dry_run_option
 @json_option
 @click.pass_context
@@ -73,6 +83,7 @@ def command(
     follow: bool,
     detach: bool,
     smoke: bool,
+    dev: bool,
     dry_run: bool,
     as_json: bool,
     **resources: str | None,
@@ -82,6 +93,7 @@ def command(
     \b
     rampup run mnist lr=3e-4 epochs=3 --tasks-per-node 2
     rampup run mnist --on sandbox --nodes 2 --follow
+    rampup run my_pkg.my_module:LitModel data=my_pkg.my_data:MyData lr=1e-3
     rampup run --tasks-per-node 2 -- python my_script.py --lr 0.1
 
     KEY=VALUE sets a value of [train]; a dotted key reaches any table (resources.nodes=2). `rampup recipe show NAME`
@@ -89,7 +101,7 @@ def command(
     """
     if launcher:
         words = (*words, f"cluster.launcher={launcher}")
-    request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke)
+    request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke, dev)
     spec = resolve(request, Path.cwd())
     if dry_run:
         from rampup.cli.dry_run import show_plan
@@ -119,13 +131,20 @@ def stay_or_leave(run: Any, launcher: Any, detach: bool, follow: bool, interrupt
 
 
 def given_resources(options: dict[str, str | None]) -> dict[str, str]:
-    """Those options of [resources] that were given."""
-    return {key: text for key in RESOURCE_OPTIONS if (text := options[key]) is not None}
+    """Those options of [resources] that were given. An empty one is a slip (`--env "$UNSET"`); no devices are meant."""
+    found = {key: text for key in RESOURCE_OPTIONS if (text := options[key]) is not None}
+    for key, text in found.items():
+        if not text and key != "devices":
+            raise UsageError(f"--{key.replace('_', '-')} is empty", "leave it out, or give it a value")
+    return found
 
 
 def allocation() -> str | None:
     """Inside an allocation of Slurm (salloc, an interactive node) the run uses what is granted already."""
-    return "slurm" if "SLURM_JOB_ID" in os.environ else None
+    if "SLURM_JOB_ID" not in os.environ:
+        return None
+    found = [profile.cluster for profile in fitting() if profile.cluster.scheduler == "slurm"]
+    return found[0].name if len(found) == 1 else "slurm"
 
 
 def make_request(
@@ -136,6 +155,7 @@ def make_request(
     resources: dict[str, Any],
     slurm: tuple[str, ...],
     smoke: bool,
+    dev: bool = False,
 ) -> Request:
     if user_command == ():
         raise UsageError("there is no command after --", "rampup run -- python my_script.py")
@@ -152,6 +172,7 @@ def make_request(
         options=given_resources(resources),
         slurm=slurm,
         smoke=smoke,
+        dev=dev,
         on=on,
         name=name,
     )

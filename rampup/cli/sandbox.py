@@ -1,6 +1,7 @@
 """`rampup sandbox up|status|down`: a real Slurm of several nodes on this machine, to practise and to test."""
 
 import time
+from typing import TextIO
 
 import click
 from msgspec import to_builtins
@@ -50,6 +51,12 @@ def command() -> None:
     metavar="S",
     help="Seconds until a silent node is down.",
 )
+@click.option(
+    "--slurm-conf",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="Lines to add to slurm.conf: a site's partitions, features, nodes.",
+)
 @json_option
 def up(
     name: str,
@@ -61,6 +68,7 @@ def up(
     grace_time: int,
     no_requeue: bool,
     node_timeout: int,
+    slurm_conf: TextIO | None,
     as_json: bool,
 ) -> int:
     """Start it; when it is up already, say so."""
@@ -73,6 +81,7 @@ def up(
         grace_time_s=grace_time,
         requeue=not no_requeue,
         node_timeout_s=node_timeout,
+        further=slurm_conf.read() if slurm_conf else "",
     )
     began = time.monotonic()
     found, started = sandbox.up(name, wanted, output.say)

@@ -73,6 +73,8 @@ def show_people(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None
         phases_line(phases_of(run)),
         checkpoints_line(checkpoints_of(run)),
         usage_line(run),
+        environment_line(run),
+        profile_line(run),
         *usage_lines(usage, state),
     ):
         if line:
@@ -127,6 +129,22 @@ def usage_line(run: RunDir) -> str:
     return f"used: {output.count(facts['world_size'], 'rank')}, {output.duration(facts['cpu_s'])} of CPU, {largest}"
 
 
+def profile_line(run: RunDir) -> str:
+    attempt = run.last_attempt()
+    found = attempt.profile_file() if attempt else None
+    return f"profile: {found}" if found else ""
+
+
+def environment_line(run: RunDir) -> str:
+    """What the ranks ran in: the modules as they were loaded, or, where none were, as they were asked for."""
+    chosen, attempt = run.config.get("environment") or {}, run.last_attempt()
+    asked = chosen.get("modules") or []
+    loaded = attempt.modules() if attempt else []
+    parts = [f"environment: {chosen['env']}"] if chosen.get("env") else []
+    parts += [f"modules: {' '.join(loaded)}" if loaded else f"modules asked for: {' '.join(asked)}"] if asked else []
+    return ", ".join(parts)
+
+
 def show_settings(run: RunDir) -> None:
     config = run.config
     origins = config.get("origins", {})
@@ -138,7 +156,7 @@ def show_settings(run: RunDir) -> None:
         )
         for table in ("train", "checkpoint", "resources")
         for key, value in config.get(table, {}).items()
-        if table == "train" or value not in (None, [])
+        if table == "train" or value not in (None, [], "")
     ]
     if config.get("command"):
         print(f"command: {' '.join(config['command'])}")

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from rampup.cli import output
-from rampup.clusters.load import load as load_cluster
+from rampup.clusters.load import of_run
 from rampup.errors import Refused
 from rampup.rundir import ENDED, RunDir
 from rampup.schedulers.slurm_usage import Usage, better_options, usage_of
@@ -25,7 +25,9 @@ def _cluster_of(run: RunDir) -> Cluster | None:
     try:
         submitted = run.recorded("submitted") or {}
         # a run inside an allocation is only a part of that job
-        return load_cluster(submitted.get("cluster", "")) if submitted.get("scheduler") == "slurm" else None
+        if submitted.get("scheduler") != "slurm" or submitted.get("packed"):
+            return None
+        return of_run(submitted.get("cluster", ""), run.config.get("cluster", {}))
     except Refused:  # its profile is gone
         return None
 

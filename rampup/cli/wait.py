@@ -5,7 +5,7 @@ import time
 import click
 
 from rampup import runs
-from rampup.cli.arguments import json_option, run_argument
+from rampup.cli.arguments import json_option, run_argument, study_option
 from rampup.cli.ending import tell_end
 from rampup.errors import NotFinished
 from rampup.states import state_of
@@ -15,10 +15,16 @@ POLL_S = 0.2
 
 @click.command()
 @run_argument
+@study_option("Wait for all runs of this study; the exit code is that of the worst.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long, with exit code 101.")
 @json_option
-def command(run: str | None, timeout: float | None, as_json: bool) -> int:
+def command(run: str | None, study: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until a run ends; the exit code tells how. RUN is an id or a prefix of one (default: the latest)."""
+    if study is not None:
+        from rampup.cli.studies import refuse_both, wait_for
+
+        refuse_both(study, run)
+        return wait_for(study, timeout, as_json)
     found = runs.find(run)
     begun = time.monotonic()
     while not state_of(found, patience(time.monotonic() - begun)).ended:

@@ -98,11 +98,10 @@ def _is_verified(data: DataSet, place: Path) -> bool:
     for file in data.files:
         try:
             with open(place / file.name, "rb") as stream:
-                # Not for security, and said so: a FIPS machine refuses md5 otherwise.
-                found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+                found = hashlib.file_digest(stream, file.digest).hexdigest()
         except OSError:
             return False
-        if found != file.md5:
+        if found != file.checksum:
             return False
     return True
 
@@ -143,8 +142,9 @@ def _fill_from_first(data: DataSet, given: Path | None, ready: Path, tell: Tell,
             return source.label
         except SourceError as error:
             tell(f"{source.label}: {error}")
-    wanted = ", ".join(file.name for file in data.files)
-    raise RampupError(f"no source of {data.name} worked", f"rampup fetch {data.name} --from DIR, which holds {wanted}")
+    files = ", ".join(file.name for file in data.files)
+    wanted = f"PATH: {data.given}" if data.given else f"DIR, which holds {files}"
+    raise RampupError(f"no source of {data.name} worked", f"rampup fetch {data.name} --from {wanted}")
 
 
 def _fill(data: DataSet, source: "Source", ready: Path, progress: Progress) -> None:
@@ -155,7 +155,7 @@ def _fill(data: DataSet, source: "Source", ready: Path, progress: Progress) -> N
     def tick(more: int) -> None:
         nonlocal written
         written += more
-        progress(written, data.size)
+        progress(min(written, data.size), data.size)  # what is read may be a little more than what is kept
 
     obtain(source, ready, tick)
 

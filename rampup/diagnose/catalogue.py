@@ -20,7 +20,8 @@ from rampup.diagnose import machine
 from rampup.errors import Refused
 from rampup.spec import Cluster, RunSpec
 
-FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "torch", "lightning": "", "tensorflow": ""}
+FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "torch", "lightning": ""}
+FRAMEWORKS |= {"tensorflow": "", "tf-keras": ""}
 """Each with the extra that brings it; one without is named only where it is installed."""
 MIN_FREE_MB, GOOD_FREE_MB = 50, 1000
 MIN_INODES = 1000
@@ -70,10 +71,11 @@ def slurm_site(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
 
 def preflight(spec: RunSpec, runs_root: Path) -> list[Finding]:
     """Refuse a run that can't work, before anything of it is written; returns what is only worth a note."""
-    from rampup.diagnose import request  # builds on the records of this file
+    from rampup.diagnose import request, request_software  # they build on the records of this file
 
-    checks = (request.software, request.data, request.size, request.device, request.precision, request.program)
-    findings = [finding for check in checks for finding in _passed(check(spec))]
+    of_software = (request_software.environment, request_software.imports)
+    checks = (request.data, request.size, request.device, request.precision, request.program)
+    findings = [finding for check in (*of_software, *checks) for finding in _passed(check(spec))]
     findings += _passed(runs_root_writable(runs_root))
     findings += _passed(runs_root_room(runs_root))
     if spec.cluster.scheduler == "slurm":
@@ -81,6 +83,15 @@ def preflight(spec: RunSpec, runs_root: Path) -> list[Finding]:
 
         findings += _passed(slurm.request(spec, runs_root))
     return [finding for finding in findings if finding.level == "note"]
+
+
+def preflight_alike(spec: RunSpec) -> None:
+    """For a run that differs from one that has passed in its settings alone: refuse what those can spoil."""
+    from rampup.diagnose import request
+
+    for check in (request.size, request.device, request.precision, request.program):
+        for _ in _passed(check(spec)):
+            continue
 
 
 def _passed(findings: Iterator[Finding]) -> Iterator[Finding]:

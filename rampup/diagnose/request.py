@@ -1,4 +1,4 @@
-"""The part of the catalogue that looks at what a run asks for: software, data, size, device, precision, program.
+"""The part of the catalogue that looks at what a run asks for: data, size, device, precision, program.
 
 Only `preflight` reads it. On a cluster with a queue the job runs on another machine, so what this one has (GPUs, CPU
 type) decides on `local` alone.
@@ -6,23 +6,14 @@ type) decides on `local` alone.
 
 import shutil
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
+from rampup import software
 from rampup.diagnose import machine
-from rampup.diagnose.catalogue import Finding, data_set, install
+from rampup.diagnose.catalogue import Finding, data_set
 from rampup.errors import nearest
 from rampup.snapshot import script_index
 from rampup.spec import RunSpec
-
-
-def software(spec: RunSpec) -> Iterator[Finding]:
-    recipe = spec.recipe
-    for module in recipe.requires if recipe else ():
-        if recipe and find_spec(module.partition(".")[0]) is None:
-            cause = f"recipe {recipe.name} needs {module}, which is not installed"
-            remedy = install(recipe.extra) if recipe.extra else f"pip install {module}"
-            yield _problem("software", cause, remedy)
 
 
 def data(spec: RunSpec) -> Iterator[Finding]:
@@ -86,13 +77,18 @@ def program(spec: RunSpec) -> Iterator[Finding]:
     found = shutil.which(str(cwd / first) if "/" in first else first)
     if found is None and (cwd / first).is_file():
         yield _problem("program", f"{first} is a file but no program that can be started", _how_to_start(first))
-    elif found is None:
+    elif found is None and not _may_come_in_the_job(spec):
         yield _problem("program", f"no program {first!r}: neither on PATH nor in {cwd}", "check the name after --")
     index = script_index(spec.command)
     if index is not None and not (cwd / spec.command[index]).exists():
         yield _problem(
             "script", f"script {spec.command[index]!r} does not exist in {cwd}", _similar(cwd, spec.command[index])
         )
+
+
+def _may_come_in_the_job(spec: RunSpec) -> bool:
+    chosen = software.of(spec, Path("/"))
+    return bool(chosen.modules or chosen.env)
 
 
 def _how_to_start(first: str) -> str:

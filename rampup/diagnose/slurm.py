@@ -73,6 +73,7 @@ def queued(spec: RunSpec, runs_root: Path) -> Iterator[Finding]:
 
     cluster, run_dir = spec.cluster, rundir.directory_of(runs_root, spec.name, TRY_ID, time.time())
     options, script = options_of(spec, run_dir, TRY_ID), job_script(spec, run_dir)
+    yield from unsaid(spec, options)
     slurm_site.check_that_it_answers(cluster)
     with ThreadPoolExecutor() as side_by_side:
         asked_partitions = side_by_side.submit(slurm_site.partitions, cluster)
@@ -83,6 +84,14 @@ def queued(spec: RunSpec, runs_root: Path) -> Iterator[Finding]:
         yield from slurm_limits.request(spec, options, partitions, nodes)
     chosen = slurm_limits.chosen(options, partitions)
     yield from judge_trial(cluster, options, trial, [one for one in nodes if one.partition in chosen])
+
+
+def unsaid(spec: RunSpec, options: Mapping[str, str]) -> Iterator[Finding]:
+    """What only the user can know, and the site wants of every job."""
+    for key in spec.cluster.needs:
+        if key not in options:
+            cause = f"cluster {spec.cluster.name} wants to know the {key} of every job"
+            yield Finding("needs", "problem", key, cause, f"--{key} …, or {key} = … under [resources] in rampup.toml")
 
 
 # Slurm's own trial ------------------------------------------------------------------------------------------------

@@ -62,6 +62,13 @@ class Nodes(NamedTuple):
         return self.gpus.get(kind, 0) if kind else sum(self.gpus.values())
 
 
+class Host(NamedTuple):
+    """Where a node is, and how its CPUs are counted."""
+
+    address: str
+    threads_per_core: int
+
+
 class Associations(NamedTuple):
     accounts: set[str]
     qos: set[str]
@@ -91,6 +98,17 @@ def partitions(cluster: Cluster) -> dict[str, Partition]:
 def nodes(cluster: Cluster) -> list[Nodes]:
     """--exact: without it unlike nodes are one row with the smallest values."""
     return read_nodes(ask(cluster, "sinfo", "--all", "--exact", "--noheader", "-o", "%R|%D|%c|%m|%G|%T"))
+
+
+def hosts(cluster: Cluster) -> list[Host]:
+    return read_hosts(ask(cluster, "scontrol", "--all", "--oneliner", "show", "node"))
+
+
+def mpi_types(cluster: Cluster) -> list[str]:
+    """What srun can do for programs of MPI; some versions tell it as an error."""
+    done = call(cluster, ["srun", "--mpi=list"], ASK_S)
+    named = [word for word in (done.stdout + done.stderr).split() if word.startswith(("pmi", "cray"))]
+    return list(dict.fromkeys(named))
 
 
 def settings(cluster: Cluster) -> dict[str, str]:
@@ -126,6 +144,11 @@ def read_partitions(text: str) -> dict[str, Partition]:
                 preempt_mode=row.get("PreemptMode", "OFF"),
             )
     return found
+
+
+def read_hosts(text: str) -> list[Host]:
+    rows = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in text.splitlines()]
+    return [Host(row["NodeAddr"], number(row.get("ThreadsPerCore", "")) or 1) for row in rows if "NodeAddr" in row]
 
 
 def read_nodes(text: str) -> list[Nodes]:

@@ -92,6 +92,26 @@ ENDINGS = (
         "{told}",
         "put runs on storage that all nodes share: set RAMPUP_RUNS",
     ),
+    Problem(
+        "modules",
+        {
+            "slurm": r"rampup: error: (?P<told>module \w+ (?P<module>\S+).* failed .*|there is no command module .*)",
+            "state": r"^failed: (?P<told>module \w+ (?P<module>\S+).* failed .*|there is no command module .*)",
+        },
+        "{told}",
+        "{modules_remedy}",
+        also={"exit": "^code 78 "},
+    ),
+    Problem(
+        "environment",
+        {
+            "slurm": "rampup: error: (?P<told>environment .*)",
+            "state": "^failed: (?P<told>environment .*|the environment of the run was not ready.*)",
+        },
+        "{told}",
+        "make it where every node sees it, then rampup resume {run}; or choose another one there: --env",
+        also={"exit": "^code 78 "},
+    ),
     Problem("wrong-layout", {"said": r"^(?P<told>\d+ tasks were started, the run has \d+ ranks)"}, "{told}", "{hint}"),
     Problem(
         "rank-missing",

@@ -34,9 +34,12 @@ ERRORS = (
     ),
     Problem(
         "other-python",
-        {"error": r"^ModuleNotFoundError: No module named 'rampup'"},
+        {
+            "error": r"^ModuleNotFoundError: No module named 'rampup'",
+            "log": r"'rampup\.worker' \(ModuleNotFoundError: No module named 'rampup'\)$",
+        },
         "the program ran with another Python than rampup's own, which has no module rampup",
-        "rampup run -- {own_python} {arguments}",
+        "{python_with_rampup}",
     ),
     Problem(
         "module-left-out",

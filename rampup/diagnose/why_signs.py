@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rampup import shapes
-from rampup.clusters.load import load as load_cluster
+from rampup.clusters.load import of_run
 from rampup.diagnose.why_records import Clue
 from rampup.diagnose.why_text import clean
 from rampup.errors import RampupError
@@ -63,7 +63,8 @@ def cancelled_in_slurm(run: RunDir, facts: Record) -> Iterator[Clue]:
     if submitted.get("scheduler") != "slurm" or not job:
         return
     try:
-        told = call(load_cluster(submitted["cluster"]), ["sacct", "-X", "-n", "-P", "-j", job, "-o", "State"], SACCT_S)
+        cluster = of_run(submitted["cluster"], run.config.get("cluster", {}))
+        told = call(cluster, ["sacct", "-X", "-n", "-P", "-j", job, "-o", "State"], SACCT_S)
     except RampupError:  # no Slurm here, or a profile that is gone
         return
     user = re.search(r"CANCELLED by (\d+)", told.stdout)

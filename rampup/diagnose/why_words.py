@@ -17,6 +17,7 @@ from rampup.diagnose.why_text import clean
 from rampup.records import read_json, read_jsonl
 from rampup.schedulers.slurm_options import clock
 from rampup.schedulers.slurm_units import memory_mb
+from rampup.software import kind_of
 
 PACKAGES = {
     "PIL": "pillow",
@@ -114,8 +115,14 @@ class Words:
         argv = self._case.config.get("argv") or ["python"]
         return clean(shlex.quote(argv[0])) if "python" in os.path.basename(argv[0]) else "python"
 
-    def own_python(self) -> str:
-        return shlex.quote(sys.executable)
+    def python_with_rampup(self) -> str:
+        kind, rest = kind_of(str((self._case.config.get("environment") or {}).get("env") or ""))
+        if kind == "container":
+            return "an image that has rampup in it: pip install rampup, where it is built"
+        if kind:
+            where = f"conda run -n {shlex.quote(rest)} python" if kind == "conda" else shlex.quote(f"{rest}/bin/python")
+            return clean(f"{where} -m pip install rampup")
+        return f"rampup run -- {shlex.quote(sys.executable)} {self.arguments()}"
 
     def package(self) -> str:
         top = self._groups.get("module", "").partition(".")[0]
@@ -135,6 +142,13 @@ class Words:
         undefined = {"loss": Undefined(0, since=0)}
         found = [finding.remedy for finding in loss_not_finite(Facts(train=self._train, undefined=undefined))]
         return found[0] if found else "lower the learning rate"
+
+    def modules_remedy(self) -> str:
+        name = self._groups.get("module")
+        if not name:
+            return "module_init in the profile of the cluster: the file that defines the command module"
+        look = f"module spider {shlex.quote(name)}" if self._on_slurm() else f"module avail {shlex.quote(name)}"
+        return f"{look} there; then correct the list in the profile, or choose another one: --software"
 
     # what to ask for -----------------------------------------------------------------------------------------------
 

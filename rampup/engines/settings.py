@@ -6,6 +6,7 @@ Read by the command line, which must stay light, and so this imports nothing but
 from rampup.spec import Setting
 
 TORCH: dict[str, Setting] = {
+    "engine": Setting("str", "torch", "what drives the loop", choices=("torch", "lightning")),
     "epochs": Setting("int", 10, "passes over the training data", low=1),
     "max_steps": Setting("int", None, "stop after so many steps in all, for a trial", low=1, optional=True),
     "batch_size": Setting("int", 100, "samples per optimizer step over all ranks, whatever their number", low=1),
@@ -14,7 +15,10 @@ TORCH: dict[str, Setting] = {
     "momentum": Setting("float", 0.9, "momentum of sgd", low=0.0),
     "weight_decay": Setting("float", 0.0, "weight decay", low=0.0),
     "schedule": Setting(
-        "str", "constant", "how the rate falls after the warmup", choices=("constant", "cosine", "linear", "step")
+        "str",
+        "constant",
+        "how the rate falls after the warmup; onecycle: it rises for a quarter of the run, then falls to 0",
+        choices=("constant", "cosine", "linear", "step", "onecycle"),
     ),
     "warmup_steps": Setting("int", 0, "steps in which the rate rises to lr", low=0),
     "decay_epochs": Setting("int", 30, "schedule=step: epochs between two drops of the rate", low=1),
@@ -43,7 +47,26 @@ TORCH: dict[str, Setting] = {
     "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
 }
 
-ENGINES: dict[str, dict[str, Setting]] = {"torch": TORCH}
+KERAS: dict[str, Setting] = {
+    name: TORCH[name]
+    for name in (
+        *("epochs", "max_steps", "batch_size", "lr", "optimizer", "momentum", "weight_decay", "schedule"),
+        *("warmup_steps", "decay_epochs", "decay_factor", "clip", "seed", "eval_batch_size", "monitor"),
+        *("monitor_mode", "target", "log_every"),
+    )
+} | {
+    "strategy": Setting(
+        "str",
+        "auto",
+        "who trains together; auto: multiworker with several ranks, mirrored with several GPUs, else single",
+        choices=("auto", "single", "mirrored", "multiworker"),
+    ),
+    "intra_threads": Setting("int", None, "threads inside an operation; default: the CPUs", low=1, optional=True),
+    "inter_threads": Setting("int", None, "operations at the same time; default: 2", low=1, optional=True),
+    "cpu_devices": Setting("int", 1, "without a GPU, cut the CPU into so many devices, to try mirrored", low=1),
+}
+
+ENGINES: dict[str, dict[str, Setting]] = {"keras": KERAS, "torch": TORCH}
 
 
 def lower_is_better(monitor: str, mode: str) -> bool:

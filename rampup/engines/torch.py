@@ -19,6 +19,7 @@ from rampup.engines import cpu, torch_device, torch_parts, torch_state
 from rampup.engines.settings import lower_is_better
 from rampup.engines.torch_evaluation import Evaluation
 from rampup.engines.torch_gradients import Ddp, gradients_of
+from rampup.engines.torch_insight import Insight
 from rampup.engines.torch_task import Task
 from rampup.engines.torch_world import World
 from rampup.errors import Superseded
@@ -64,6 +65,7 @@ class Training:
         self.evaluation = Evaluation(task, called, validation, world, self.autocast)
         phases.mark("evaluation")
         torch_parts.check_monitor(settings.monitor, self.evaluation.metrics)
+        self.insight = Insight(job, task, self.model, self.evaluation)
         # Read on every step, so not looked up by name there.
         self.clip: float | None = settings.clip
         self.accumulate: int = settings.accumulate
@@ -83,9 +85,12 @@ class Training:
         job.progress.begin(self.last_step, self.settings.epochs, self.loss.of_epoch, self.step)
         job.saving.cadence.begin(self.steps_per_epoch)
         job.stop.listen()
+        self.insight.begin()
         job.phases.mark("start")
         try:
             stopped = self._train()
+            self.insight.show()
+            job.phases.mark("evaluation")
             self._save_last()
         finally:
             job.saving.end()
@@ -104,7 +109,9 @@ class Training:
                 return True
             self.job.metrics.write(self.step, **row)
             self.job.metrics.flush()
-            self.job.progress.milestone(self.step, row)
+            self.job.progress.milestone(self.step, self.evaluation.brief(row))
+            self.insight.validated(self.step, epoch)
+            self.job.phases.mark("evaluation")
             new_best = self._is_best(row)
             if new_best:
                 self.best = Best(self.settings.monitor, row[self.settings.monitor], epoch, self.step)
@@ -200,6 +207,7 @@ class Training:
             batch = self.data.batch(order[begin:end])
             if self.moves:
                 batch = torch_device.move(batch, self.world.device, self.settings.channels_last)
+            batch = self.task.augment(batch, self.step // self.steps_per_epoch + 1)
             mark("data")
             with self.autocast:
                 loss = self.task.loss(gradients.model, batch)

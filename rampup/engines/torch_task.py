@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from rampup.runtime.settings import Settings
 
@@ -39,6 +40,14 @@ class Task:
         """By the settings; override it for parameter groups or another rule."""
         return optimizer_of(self.settings, model)
 
+    def augment(self, batch: Any, epoch: int) -> Any:
+        """What a batch of the training data looks like in this epoch, counted from 1; it is on the device already.
+
+        Draw random numbers from the epoch and the number of each sample (`rampup.data.augment.draws`), and the run is
+        the same on any number of ranks and after a resume.
+        """
+        return batch
+
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The mean over the samples of the batch."""
         raise NotImplementedError
@@ -46,6 +55,39 @@ class Task:
     def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
         """Sums over the samples of the batch: {"loss": ..., "accuracy": ...} become val_loss and val_accuracy."""
         raise NotImplementedError
+
+
+class Classifier(Task):
+    """A task that tells classes apart. Its batches are (inputs, labels), its model gives a score for each class.
+
+    The engine counts what was taken for what, over all ranks: precision, recall, F1, confusion matrix, PR curves.
+    """
+
+    classes: tuple[str, ...]
+    """Their names, in the order of the labels."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        inputs, labels = batch
+        return cross_entropy(model(inputs), labels)
+
+    def scores(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Of each sample a score for each class, from which softmax makes probabilities; and the right classes."""
+        inputs, labels = batch
+        return model(inputs), labels
+
+    def sums(self, scores: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+        """What is added up over the validation data; override it for metrics of your own."""
+        return {
+            "loss": cross_entropy(scores, labels, reduction="sum"),
+            "accuracy": (scores.argmax(1) == labels).sum(),
+        }
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
+        return self.sums(*self.scores(model, batch))
+
+    def pictures(self, batch: Any) -> Tensor | None:
+        """The samples as people see them: bytes (samples, height, width), or with three colours at the end."""
+        return None
 
 
 def optimizer_of(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:

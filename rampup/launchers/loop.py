@@ -5,9 +5,18 @@ Each launcher says why it does what it does, and the words before rank.py; the r
 
 import shlex
 
+from rampup.errors import Refused
 from rampup.spec import RunSpec
 
 PORT_TRIES = 3
+BY_ANOTHER_KEY = {
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node"), "--nodes and --tasks-per-node"),
+    **dict.fromkeys(("cpus-per-task", "nodelist", "kill-on-bad-exit", "wait", "jobid"), "rampup says it"),
+    "cpu-bind": "the key cpu_bind",
+    "hint": "the key hint",
+    "mpi": "the launcher pmix",
+}
+"""Options of srun that a profile's `srun` can't have, and what there is instead."""
 LOOP = """\
 {comment}
 for try in {tries}; do
@@ -59,10 +68,24 @@ def sizes(spec: RunSpec, tasks_per_node: int, cpus_per_task: int) -> str:
 
 
 def manners(spec: RunSpec) -> str:
-    """A rank that fails ends all of them, one that ends well leaves the others in peace."""
+    """A rank that fails ends all of them, one that ends well leaves the others in peace; then what the site wants."""
     words = ["--kill-on-bad-exit=1", "--wait=0"]
-    if spec.cluster.cpu_bind:
+    if spec.cluster.cpu_bind and spec.cluster.launcher != "torchrun":  # it binds ranks, not an agent with all CPUs
         words.append(f"--cpu-bind={spec.cluster.cpu_bind}")
     elif spec.cluster.hint:  # the two exclude each other on one command line
         words.append(f"--hint={spec.cluster.hint}")
-    return shlex.join(words)
+    further = f" \\\n    {shlex.join(words_of_the_site(spec))}" if spec.cluster.srun else ""
+    return shlex.join(words) + further
+
+
+def words_of_the_site(spec: RunSpec) -> list[str]:
+    """The profile's `srun`, as it is, without what a launcher says itself."""
+    for word in spec.cluster.srun:
+        name = word.removeprefix("--").partition("=")[0]
+        if not word.startswith("--") or not name or not word.isprintable():
+            hint = 'each is a long option in one word: srun = ["--distribution=block:block"]'
+            raise Refused(f"{word!r} in srun of cluster {spec.cluster.name} is no option of srun", hint)
+        for own, instead in BY_ANOTHER_KEY.items():
+            if own.startswith(name):  # srun takes the beginning of a name for the whole
+                raise Refused(f"{word!r} can't stand in srun of cluster {spec.cluster.name}", instead)
+    return spec.cluster.srun

@@ -16,9 +16,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rampup import causes, processes, rank
+from rampup import causes, processes, rank, software
+from rampup.errors import RampupError
 from rampup.launchers import guardian
 from rampup.launchers.outcome import Outcome
+from rampup.launchers.setup import environment_of
 from rampup.records import overwrite, write_reserved
 from rampup.rundir import AttemptDir, RunDir
 from rampup.runtime.sampler import Sampler
@@ -41,12 +43,13 @@ class Ranks:
         self.run, self.attempt, self.size, self.started = run, attempt, size, started
         self.guardians: dict[int, subprocess.Popen[bytes]] = {}
         self.codes: dict[int, int] = {}
+        self.env: dict[str, str] = {}
         self.kill_at: float | None = None
 
     def start(self, port_retry: int) -> None:
         self.codes.clear()
         self.kill_at = None
-        env = {**os.environ, "RAMPUP_SUPERVISED": "1"}  # CPU and memory are watched here, not in the ranks
+        env = {**self.env, "RAMPUP_SUPERVISED": "1"}  # CPU and memory are watched here, not in the ranks
         for number in range(self.size):
             argv = self._argv(number, port_retry)
             self.guardians[number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env)
@@ -132,6 +135,15 @@ def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
     return outcome
 
 
+def set_up(ranks: Ranks) -> Outcome | None:
+    """Make ready what the ranks run in; an outcome when that fails."""
+    try:
+        ranks.env = environment_of(ranks.run.config, ranks.attempt)
+    except RampupError as error:
+        return Outcome("failed", exit_code=software.NOT_READY, cause=error.message)
+    return None
+
+
 def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
     for retry in range(PORT_RETRIES):
         ranks.start(retry)
@@ -195,7 +207,7 @@ def attempt_once(
     ranks = Ranks(run, attempt, size, started)
     sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)
     sampler.start()
-    outcome = run_ranks(ranks, deadline)
+    outcome = set_up(ranks) or run_ranks(ranks, deadline)
     if outcome.name == "again" and restarts_left <= 0:
         cause = "it asked to be started again (code 85) more often than resources.requeues allows"
         outcome = Outcome("failed", exit_code=rank.AGAIN, cause=cause)

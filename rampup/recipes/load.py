@@ -1,7 +1,8 @@
 """Finds recipes and reads their recipe.toml into a RecipeInfo. A recipe is a folder: one of ours by its name, or a
-user's own by its path. Control side: nothing of the recipe is imported."""
+user's own by its path; or a LightningModule of the user's as `pkg.mod:Class`. Control side: nothing is imported."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,8 +38,12 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in HERE.glob("*/recipe.toml"))
 
 
-def load(target: str, base: Path) -> RecipeInfo:
-    """The recipe of that name, or in that folder (relative to `base`)."""
+def load(target: str, base: Path, given: Mapping[str, Any] | None = None) -> RecipeInfo:
+    """The recipe of that name, in that folder or of that class, as seen from `base`; `given`: what the user has set."""
+    if ":" in target and "/" not in target:
+        from rampup import targets  # slow to import, and only for classes
+
+        return targets.load(target, base, given or {})
     if "/" not in target and target not in (".", ".."):
         if target not in names():
             own = (base / target / "recipe.toml").is_file()
@@ -101,6 +106,23 @@ def settings_of(engine: str, train: dict[str, Any], help_lines: dict[str, str], 
                 f"train.{key} in {folder / 'recipe.toml'} has a value of no known type", f"allowed: {allowed}"
             )
     return settings
+
+
+def flattened(table: dict[str, Any]) -> dict[str, Any]:
+    """[trainer] of a user's file, as settings `trainer.NAME` of [train]."""
+    train, trainer = table.get("train"), table.get("trainer")
+    if not isinstance(train, dict | None) or not isinstance(trainer, dict | None) or not trainer:
+        return table
+    rest = {key: value for key, value in table.items() if key != "trainer"}
+    return {**rest, "train": {**(train or {}), **{f"trainer.{key}": value for key, value in trainer.items()}}}
+
+
+def check_required(recipe: RecipeInfo, origins: Mapping[str, str]) -> None:
+    """What a constructor can't do without."""
+    for key in recipe.required:
+        if origins.get(f"train.{key}", "default") == "default":
+            setting = recipe.settings[key]
+            raise Refused(f"{recipe.name} needs {key} ({setting.help}), and it has no default", f"add {key}=VALUE")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

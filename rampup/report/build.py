@@ -14,6 +14,7 @@ from rampup.errors import Refused, UsageError
 from rampup.records import write_whole
 from rampup.report import bundle, charts, sections, template
 from rampup.report.collect import collect
+from rampup.report.points import Points, section
 from rampup.report.restarts import Mark
 from rampup.report.story import Story
 from rampup.rundir import RunDir
@@ -34,7 +35,9 @@ def default_file(runs: Sequence[RunDir]) -> Path:
     return runs[0].report_file if len(runs) == 1 else Path.cwd() / runs[0].report_file.name
 
 
-def write_report(runs: Sequence[RunDir], out: Path, png_folder: Path | None = None) -> Written:
+def write_report(
+    runs: Sequence[RunDir], out: Path, png_folder: Path | None = None, points: Points | None = None
+) -> Written:
     """Read the runs and write the page, and with `png_folder` each chart as a picture too."""
     refuse_without_altair()
     if len(runs) > MOST_RUNS:
@@ -42,7 +45,7 @@ def write_report(runs: Sequence[RunDir], out: Path, png_folder: Path | None = No
     stories = [collect(run) for run in runs]
     labels = sections.labels_of(stories)
     drawn, left = charts.charts_of(stories, labels)
-    page = page_of(stories, labels, drawn, left).encode("utf-8", "replace")
+    page = page_of(stories, labels, drawn, left, points).encode("utf-8", "replace")
     write_whole(out, page)
     pngs = write_pngs(drawn, png_folder) if png_folder is not None else []
     return Written(out, len(page), stories, pngs)
@@ -58,8 +61,14 @@ def refuse_without_altair() -> None:
         raise Refused(f"a report needs {' and '.join(missing)}", "pip install 'rampup[report]'")
 
 
-def page_of(stories: Sequence[Story], labels: list[str], drawn: list[charts.Chart], left: list[str]) -> str:
-    body = sections.body(stories, labels, drawn, left)
+def page_of(
+    stories: Sequence[Story],
+    labels: list[str],
+    drawn: list[charts.Chart],
+    left: list[str],
+    points: Points | None = None,
+) -> str:
+    body = sections.body(stories, labels, drawn, left, section(points) if points else "")
     marks: list[list[Mark]] = []
     marks += (chart.marks for chart in drawn if chart.marks not in marks)  # most charts share them
     data = {

@@ -6,12 +6,14 @@ asking which charts there are stays light. Names from runs are only ever data an
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from rampup.records import Record
-from rampup.report import restarts
+from rampup.report import class_charts, restarts
+from rampup.report.chart import Chart as Chart
+from rampup.report.chart import Series as Series
 from rampup.report.story import NOT_MEASURED, Story, finite
 from rampup.report.thin import fitting_limit, thin
 
@@ -45,33 +47,6 @@ DASHES = ([1, 0], [5, 3], [1, 3])
 SHORT_NUMBER = "format(datum.value, abs(datum.value) >= 1e6 ? '~s' : abs(datum.value) >= 1000 ? ',.0f' : '.4~g')"
 
 
-class Series(Struct):
-    """One line: whose it is, which kind, and its points; None interrupts it."""
-
-    run: str
-    kind: str
-    xs: list[float]
-    ys: list[float | None]
-
-
-class Chart(Struct):
-    name: str
-    """The stem of its PNG file."""
-    title: str
-    section: Literal["curves", "throughput", "phases", "machine"]
-    x_title: str
-    y_title: str
-    series: list[Series]
-    runs: list[str]
-    """The labels in the order of their colours."""
-    log_scale: bool = False
-    zero: bool = False
-    nodes: bool = False
-    """The lines are nodes of one run, which the legend of the page does not name."""
-    marks: list[restarts.Mark] = []
-    """Where later attempts took up."""
-
-
 def charts_of(stories: Sequence[Story], labels: Sequence[str]) -> tuple[list[Chart], list[str]]:
     """All charts, and the names of metrics that are too many to draw."""
     groups = metric_groups(stories)
@@ -84,7 +59,8 @@ def charts_of(stories: Sequence[Story], labels: Sequence[str]) -> tuple[list[Cha
         chart.marks = [mark for mark in at_steps if mark.run in mine]
     for chart in machine:
         chart.marks = at_times
-    found = [*charts, *phase_chart(stories, labels), *machine]
+    told = class_charts.charts_of(stories[0]) if len(stories) == 1 else []
+    found = [*charts, *phase_chart(stories, labels), *machine, *told]
     lines = [series for chart in found if chart.section != "phases" for series in chart.series]
     limit = fitting_limit([len(line.xs) for line in lines], POINTS)
     for line in lines:
@@ -288,10 +264,13 @@ def specification(chart: Chart, for_paper: bool = False) -> dict[str, Any]:
     from altair.utils.schemapi import debug_mode
 
     width, height = (640, 360) if for_paper else ("container", 260)
-    if chart.section == "phases":
+    if chart.section == "phases" or chart.cells:
         height = 60 + 28 * len(chart.runs)
     with debug_mode(False):
-        built = phase_bars(chart) if chart.section == "phases" else lines(chart, for_paper)
+        if chart.cells:
+            built = class_charts.cells(chart)
+        else:
+            built = phase_bars(chart) if chart.section == "phases" else lines(chart, for_paper)
         spec: dict[str, Any] = built.properties(width=width, height=height).to_dict(validate=False)
     spec.pop("config", None)  # colours of text and grid are the page's own
     return spec

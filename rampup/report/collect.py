@@ -25,6 +25,7 @@ from rampup.summary import NOT_METRICS, best_of, merged, total_wall_s
 LOG_LINES = 60
 LOG_BYTES = 100_000
 LONGEST_LINE = 400
+PROFILE_LETTERS = 20_000
 TERMINAL_CODES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 Read = TypeVar("Read")
 
@@ -76,8 +77,11 @@ def read_attempt(story: Story, last: AttemptDir) -> None:
     story.system = tried("CPU and memory", lambda: samples_of(story), {}, story)
     story.start = tried("the start", lambda: last.event("start") or {}, {}, story)
     read_phases(story)
+    found = (attempt.evaluation() for attempt in reversed(story.run.attempts()))
+    story.evaluation = tried("what was validated", lambda: next(filter(None, found), {}), {}, story)
     story.log_name, story.log = tried("the log", lambda: log_of(story, last), ("", ""), story)
     story.trace = tried("the traceback", lambda: trace_of(story, last), "", story)
+    story.profile = tried("the profile", lambda: profile_of(last), "", story)
 
 
 def read_phases(story: Story) -> None:
@@ -195,6 +199,12 @@ def log_of(story: Story, attempt: AttemptDir) -> tuple[str, str]:
             return inside(story.run, path), tail(path)
     story.missing.append(f"{inside(story.run, attempt.rank_log(rank))}: missing or empty")
     return "", ""
+
+
+def profile_of(attempt: AttemptDir) -> str:
+    """Its beginning: the table is sorted by time."""
+    file = attempt.profile_file()
+    return file.read_text(encoding="utf-8", errors="replace")[:PROFILE_LETTERS] if file else ""
 
 
 def tail(path: Path) -> str:

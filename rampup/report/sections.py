@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rampup.diagnose.catalogue import Finding
+from rampup.records import Record
+from rampup.report import class_charts
 from rampup.report.charts import COLOURS, MOST_NODES, Chart, colour_of
 from rampup.report.story import NOT_MEASURED, Story, table
 from rampup.report.template import text
@@ -43,15 +45,26 @@ NO_CHART = {
 
 
 def title_of(stories: Sequence[Story]) -> str:
-    return f"{stories[0].name} {stories[0].run.id}" if len(stories) == 1 else f"{len(stories)} runs"
+    return f"{stories[0].name} {stories[0].run.id}" if len(stories) == 1 else several_title(stories)
 
 
-def body(stories: Sequence[Story], labels: Sequence[str], drawn: Sequence[Chart], left: Sequence[str]) -> str:
-    head = one_head(stories[0]) if len(stories) == 1 else many_head(stories, labels)
+def several_title(stories: Sequence[Story]) -> str:
+    """Of several runs, and of which study they are."""
+    studies = {str(story.identity.get("study") or "") for story in stories}
+    study = f"study {studies.pop()}: " if len(studies) == 1 and "" not in studies else ""
+    return f"{study}{len(stories)} runs"
+
+
+def body(
+    stories: Sequence[Story], labels: Sequence[str], drawn: Sequence[Chart], left: Sequence[str], points: str = ""
+) -> str:
+    """`points` is the table of a study of which these runs are a part."""
+    head = one_head(stories[0]) if len(stories) == 1 else many_head(stories, labels) + points
     parts = [head, notes(stories, labels), *(section(key, drawn, stories, left) for key in SECTIONS)]
     if len(stories) == 1 and (inner := attempts_table(stories[0])):
         parts.insert(2 + AFTER_CHARTS, f"<h2>Attempts</h2>{inner}")
     if len(stories) == 1:
+        parts.insert(3, told(stories[0].evaluation, drawn))  # after the curves
         parts += [f"<h2>{name}</h2>{inner}" for name, inner in particulars(stories[0]) if inner]
     else:
         parts += ["<h2>Each run</h2>", *(folded(story, label) for story, label in zip(stories, labels, strict=True))]
@@ -94,11 +107,14 @@ def many_head(stories: Sequence[Story], labels: Sequence[str]) -> str:
     rows = [many_row(index, story, labels[index], stories) for index, story in enumerate(stories)]
     if len(differing_of(stories)) <= LABEL_SETTINGS and len({it.name for it in stories}) == 1:  # the label says it all
         head, rows = head[:-1], [row[:-1] for row in rows]
+    if not any(story.best for story in stories):  # loops of one's own say no metric that counts
+        at = head.index("best")
+        head, rows = head[:at] + head[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
     shades = (
         f" From the {len(COLOURS) + 1}th run on they are shades of the first." if len(stories) > len(COLOURS) else ""
     )
     return (
-        f"<h1>{len(stories)} runs</h1><p class='soft small'>The colours are the legend of all charts; "
+        f"<h1>{text(several_title(stories))}</h1><p class='soft small'>The colours are the legend of all charts; "
         f"a click on a run hides it.{shades}</p><div class='wide'>{html_table(head, rows, 'runs')}</div>"
     )
 
@@ -170,15 +186,24 @@ def remedy_of(finding: Finding) -> str:
     return f"Try {marked}" if settings else f"{marked[:1].upper()}{marked[1:]}."
 
 
-def section(key: str, drawn: Sequence[Chart], stories: Sequence[Story], left: Sequence[str]) -> str:
+def told(evaluation: Record, drawn: Sequence[Chart]) -> str:
+    """Of a classifier and its model, as the last validation saw them."""
+    classes = class_charts.class_table(evaluation) + plots("classes", drawn) + class_charts.samples_picture(evaluation)
+    model = plots("model", drawn) + class_charts.layers(evaluation)
+    return "".join(f"<h2>{name}</h2>{inner}" for name, inner in (("Classes", classes), ("Model", model)) if inner)
+
+
+def plots(key: str, drawn: Sequence[Chart]) -> str:
     mine = [(index, chart) for index, chart in enumerate(drawn) if chart.section == key]
-    plots = "".join(
+    found = "".join(
         f'<div class="chart">{heading(chart)}<div class="plot" id="plot-{index}"></div></div>' for index, chart in mine
     )
+    return f'<div class="charts">{found}</div>' if found else ""
+
+
+def section(key: str, drawn: Sequence[Chart], stories: Sequence[Story], left: Sequence[str]) -> str:
     own = key == "phases" and all(story.config.get("kind", "engine") != "engine" for story in stories)
-    inner = (
-        f'<div class="charts">{plots}</div>' if mine else f"<p class='soft'>{OWN_LOOP if own else NO_CHART[key]}</p>"
-    )
+    inner = plots(key, drawn) or f"<p class='soft'>{OWN_LOOP if own else NO_CHART[key]}</p>"
     return f"<h2>{SECTIONS[key]}</h2>{inner}{below(key, stories, left)}"
 
 
@@ -225,7 +250,13 @@ def particulars(story: Story) -> list[tuple[str, str]]:
     log = (
         f"<p class='soft small'>the end of {text(story.log_name)}</p><pre>{text(story.log)}</pre>" if story.log else ""
     )
-    return [("Settings", settings_tables(story)), ("Log", log), ("Environment", environment(story))]
+    profile = f"<pre>{text(story.profile)}</pre>" if story.profile else ""
+    return [
+        ("Settings", settings_tables(story)),
+        ("Log", log),
+        ("Profile", profile),
+        ("Environment", environment(story)),
+    ]
 
 
 def settings_tables(story: Story) -> str:

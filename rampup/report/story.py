@@ -52,9 +52,13 @@ class Story(Struct):
     """Seconds, over all attempts."""
     system: dict[str, list[list[Record]]] = {}
     """For each node the samples, one list per attempt."""
+    evaluation: Record = {}
+    """What the last validation of a torch recipe saw."""
     log_name: str = ""
     log: str = ""
     trace: str = ""
+    profile: str = ""
+    """Lightning's table of where the time went."""
     notes: list[Finding] = []
 
     @property

@@ -4,10 +4,11 @@ An engine never parses a scheduler's variables and never writes a file by itself
 """
 
 import contextlib
+import json
 from dataclasses import dataclass, field
 
 from rampup.errors import RampupError
-from rampup.records import Record
+from rampup.records import Record, write_text
 from rampup.rundir import RunDir
 from rampup.runtime.cadence import Cadence
 from rampup.runtime.checkpoint import CheckpointStore, sync
@@ -40,6 +41,11 @@ class Job:
     """For an engine that has pictures or PR curves; rows of metrics get there by themselves."""
     smoke: bool = False
     """A trial: one step in each attempt."""
+
+    def keep_evaluation(self, record: Record) -> None:
+        """What the last validation saw, in place of what the one before did; by rank 0 alone."""
+        file = self.checkpoints.run.attempt(self.context.attempt).evaluation_file
+        write_text(file, json.dumps(record, allow_nan=False) + "\n")
 
     def close(self) -> None:
         if not self.events.ended:

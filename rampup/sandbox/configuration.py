@@ -71,6 +71,7 @@ def slurm_conf(layout: Layout, options: Options, machine: Machine) -> str:
             "",
             *partition_lines(options),
             "",
+            *further_lines(options),
         ]
     )
 
@@ -114,6 +115,11 @@ def partition_lines(options: Options) -> list[str]:
         f"PartitionName=long MaxTime=7-00:00:00 PriorityJobFactor=1 {preempted}",
         "PartitionName=urgent MaxTime=1-00:00:00 PriorityJobFactor=1000 PriorityTier=100 PreemptMode=OFF",
     ]
+
+
+def further_lines(options: Options) -> list[str]:
+    """A site's own partitions, features, even nodes that are only counted (State=CLOUD), to try requests against."""
+    return ["# from --slurm-conf", *options.further.splitlines(), ""] if options.further else []
 
 
 def gres_conf(layout: Layout, options: Options) -> str:

@@ -37,6 +37,8 @@ class Options(Struct, frozen=True, kw_only=True):
     grace_time_s: int = 0
     requeue: bool = True
     node_timeout_s: int = 30
+    further: str = ""
+    """Lines for slurm.conf, after all others."""
 
 
 class Layout(Struct, frozen=True):

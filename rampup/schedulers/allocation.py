@@ -3,10 +3,18 @@ has been granted. The same script as under sbatch, so all else is the same too."
 
 import os
 import subprocess
+from collections.abc import Mapping
 
 from rampup import processes
 from rampup.rundir import RunDir
 from rampup.spec import Cluster
+
+WHOLE: Mapping[str, str] = {}
+SIZES = (
+    *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_TASKS_PER_NODE"),
+    *("SLURM_GPUS", "SLURM_GRES"),
+)
+"""Inherited by srun they would win over the options of the script: the allocation may be larger than the run."""
 
 
 def is_here(cluster: Cluster) -> bool:
@@ -14,14 +22,13 @@ def is_here(cluster: Cluster) -> bool:
     return "SLURM_JOB_ID" in os.environ and cluster.slurm_conf in (None, os.environ.get("SLURM_CONF"))
 
 
-def start(run: RunDir, cluster: Cluster) -> subprocess.Popen[bytes]:
+def start(run: RunDir, cluster: Cluster, share: Mapping[str, str] = WHOLE) -> subprocess.Popen[bytes]:
+    """`share` are variables for srun, where several runs have the allocation together."""
     job = os.environ["SLURM_JOB_ID"]
-    # Inherited by srun they would win over the options of the script: the allocation may be larger than the run.
-    sizes = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_TASKS_PER_NODE")
-    env = {name: value for name, value in os.environ.items() if name not in sizes}
+    env = {name: value for name, value in os.environ.items() if name not in SIZES} | dict(share)
     with open(run.slurm_log(job), "ab") as log:
         script = subprocess.Popen(
-            ["bash", str(run.job_script)],
+            ["bash", "-l", str(run.job_script)],  # as its first line says: a login shell has `module`
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=log,

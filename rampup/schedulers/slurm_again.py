@@ -5,12 +5,12 @@ Ranks that stopped in good order end with 0 and leave one word in attempts/<n>/a
 business, not Python's: it has nothing to unlearn when a rank hangs, and needs no scontrol inside a container.
 """
 
-BEFORE = """
+CLOCK = """
 # When Slurm will end the job, and when the ranks are to stop by themselves: {lead_s} s earlier, or a quarter of the
 # time if that is less. Slurm's own warning (--signal) may come up to a minute early, and never reaches this shell.
 ends=${{SLURM_JOB_END_TIME:-}}
 if [ -z "$ends" ]; then
-  ends=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2> /dev/null)
+  ends=$(squeue --noheader --jobs="$job" --format=%e 2> /dev/null)
   ends=$(date -d "$ends" +%s 2> /dev/null)
 fi
 stop_at=""
@@ -19,17 +19,19 @@ if [[ $ends =~ ^[0-9]+$ ]]; then
   if [ "$lead" -gt {lead_s} ]; then lead={lead_s}; fi
   stop_at=$((ends - lead))
 fi
+"""
 
+STEPS = """
 # The newest checkpoint, by the name of its directory; -1 without any. An attempt that adds none makes no progress.
-newest_step() {{
+newest_step() {
   local newest=-1 name
   for name in "$run_dir"/checkpoints/step-*; do
-    name=${{name##*/step-}}
+    name=${name##*/step-}
     if [[ $name =~ ^[0-9]+$ ]] && [ "$name" -gt "$newest" ]; then newest=$name; fi
   done
   echo "$newest"
-}}
-step_before=$(newest_step)
+}
+step_before=${RAMPUP_STEP_BEFORE:-$(newest_step)}  # said by a pack to a run that has only the rest of its time
 """
 
 AFTER = """
@@ -43,9 +45,7 @@ why=""
 if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
 if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one asks, another fails
 if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
-  seen=$(scontrol show job "$SLURM_JOB_ID" 2> /dev/null)
-  restarts=$(sed -n 's/.*Restarts=\\([0-9]*\\).*/\\1/p' <<< "$seen")
-  preempted=$(sed -n 's/.*PreemptTime=\\([0-9][^ ]*\\).*/\\1/p' <<< "$seen")
+{ask}
   if [ "${{restarts:-0}}" -gt "${{SLURM_RESTART_COUNT:-0}}" ]; then
     why=requeued
   elif [ -n "$preempted" ]; then
@@ -68,6 +68,7 @@ go_on() {{
   fi
   if [ "${{SLURM_TASK_PID:-}}" != $$ ]; then  # inside an allocation, which is not ours to give back
     if [ "$why" = asked ]; then exec bash -l "$run_dir/job.sh"; fi
+    if [ "$why" != timeout ]; then outcome=stopped; fi
     return
   fi
   facts ", \\"ended\\": $ended, \\"exit_code\\": $code, \\"outcome\\": \\"again\\", \\"why\\": \\"$why\\""
@@ -109,6 +110,11 @@ facts ", \\"ended\\": $ended, \\"exit_code\\": $code, \\"outcome\\": \\"$outcome
 exit "$code"
 """
 
+ASK = """\
+  seen=$(scontrol show job "$job" 2> /dev/null)
+  restarts=$(sed -n 's/.*Restarts=\\([0-9]*\\).*/\\1/p' <<< "$seen")
+  preempted=$(sed -n 's/.*PreemptTime=\\([0-9][^ ]*\\).*/\\1/p' <<< "$seen")"""
+
 REQUEUE = """\
   said=$(scontrol requeue "$job" 2>&1)
   if [ -z "$said" ] || [[ $said == *"pending execution"* ]]; then  # done, or Slurm had done it already
@@ -126,7 +132,7 @@ CHAIN = """\
   for name in $(compgen -e); do  # a job that is submitted inside a job would inherit what that one asked for
     case $name in SLURM_CONF) ;; SLURM* | SBATCH_* | SRUN_*) dropped+=(-u "$name") ;; esac
   done
-  if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" "$run_dir/job.sh" 2>&1); then
+  if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$job" "$run_dir/job.sh" 2>&1); then
     outcome=again
     next_job=${said%%;*}
   else
@@ -136,10 +142,15 @@ CHAIN = """\
 
 def before(lead_s: int) -> str:
     """Lines that run before the ranks start: when to stop, and how far the run has come."""
-    return BEFORE.format(lead_s=lead_s)
+    return clock(lead_s) + STEPS
+
+
+def clock(lead_s: int) -> str:
+    """Lines that leave in $stop_at when to stop; empty where nobody knows. They need $job and $started."""
+    return CLOCK.format(lead_s=lead_s)
 
 
 def after(requeue: bool, requeues: int, starts_before: int) -> str:
     """Lines that run when the ranks have ended, to the end of the script."""
     lines = f"{REQUEUE}\n{CHAIN}" if requeue else CHAIN
-    return AFTER.format(requeue=lines, requeues=requeues, starts_before=starts_before)
+    return AFTER.format(ask=ASK, requeue=lines, requeues=requeues, starts_before=starts_before)

@@ -18,19 +18,24 @@ class SchedulerTimeout(SchedulerError):
 
 
 def clean_environment(cluster: Cluster) -> dict[str, str]:
-    """The user's environment without what changes a request. Only SLURM_CONF, which says which Slurm, stays."""
+    """The user's environment without what changes a request. What says which Slurm is set anew."""
     dropped = set(RANK_VARIABLES.split())
     kept = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN) and name not in dropped}
-    conf = cluster.slurm_conf or os.environ.get("SLURM_CONF")
-    return {**kept, "SLURM_CONF": conf} if conf else kept
+    which = {"SLURM_CONF": cluster.slurm_conf or os.environ.get("SLURM_CONF"), "SLURM_CLUSTERS": cluster.slurm_cluster}
+    return {**kept, **{name: text for name, text in which.items() if text}}
 
 
 def call(cluster: Cluster, argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's programs. A missing program or no answer in time is a SchedulerError."""
+    env = clean_environment(cluster)
+    if argv[0] == "sbatch":  # it reads that in the script; a variable would go on into the job, and into its srun
+        env.pop("SLURM_CLUSTERS", None)
+    if argv[0] == "sacct" and cluster.slurm_cluster:  # the one that knows no such variable
+        argv = ["sacct", f"--clusters={cluster.slurm_cluster}", *argv[1:]]
     try:
         return subprocess.run(
             argv,
-            env=clean_environment(cluster),
+            env=env,
             capture_output=True,
             text=True,
             errors="replace",

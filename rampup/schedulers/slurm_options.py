@@ -47,7 +47,7 @@ OWN = {
     "output": LOG,
     "error": LOG,
     "open-mode": LOG,
-    "array": "a run is one job: start several runs",
+    "array": "rampup sweep starts many runs as an array",
     "clusters": "write --on CLUSTER",
     "parsable": NOT_OF_A_JOB,
     "quiet": NOT_OF_A_JOB,
@@ -97,6 +97,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
         "mem": resources.mem,
         **gpu_options(spec),
         "hint": cluster.hint,
+        "clusters": cluster.slurm_cluster,
         "partition": resources.partition or cluster.partition,
         "account": resources.account or cluster.account,
         "qos": resources.qos or cluster.qos,
@@ -117,11 +118,11 @@ def warning(spec: RunSpec) -> str | None:
     return f"USR2@{min(spec.resources.lead_s, seconds_of(spec.resources.time) // 4)}"
 
 
-def log_pattern(run_dir: Path) -> str:
+def log_pattern(run_dir: Path, name: str = "slurm-%j.log") -> str:
     """Slurm's own log. In this one option %x stands for something, and a backslash turns all of that off."""
     if "\\" in str(run_dir):
         raise Refused(f"Slurm can't write a log into {run_dir}: the path has a backslash", "set RAMPUP_RUNS")
-    return str(run_dir).replace("%", "%%") + "/slurm-%j.log"
+    return str(run_dir).replace("%", "%%") + f"/{name}"
 
 
 def gpu_options(spec: RunSpec) -> dict[str, str | None]:

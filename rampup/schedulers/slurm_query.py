@@ -5,6 +5,7 @@ asked for again, and when Slurm does not answer, the last known state is still t
 """
 
 import os
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -82,7 +83,7 @@ def ask(cluster: Cluster, keys: Iterable[str], fresh_s: float) -> Answer:
 def squeue(cluster: Cluster) -> dict[str, Job]:
     """All jobs of this user that the controller still has, the ended ones of the last minutes too."""
     form = "%i|%T|%r|%S|%N|%j"
-    done = call(cluster, ["squeue", "--me", "--noheader", "--states=all", "-o", form], SQUEUE_S)
+    done = call(cluster, ["squeue", "--me", "--array", "--noheader", "--states=all", "-o", form], SQUEUE_S)
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or ["squeue failed"]
         raise SchedulerError(words[-1], "scontrol ping")
@@ -92,7 +93,7 @@ def squeue(cluster: Cluster) -> dict[str, Job]:
 
 def sacct(cluster: Cluster, keys: Iterable[str]) -> dict[str, Job]:
     """From the accounting data base. A site without one answers nothing: that is no error."""
-    listed = ",".join(sorted({key.partition(":")[0] for key in keys}))
+    listed = ",".join(sorted({key.partition(":")[0].partition("_")[0] for key in keys}))  # of an array the whole
     fields = "JobID,State,Reason,NodeList,JobName"
     done = call(cluster, ["sacct", "-X", "-n", "-P", "-j", listed, "-o", fields], SACCT_S)
     if done.returncode != 0 and "accounting storage is disabled" not in done.stderr:
@@ -102,8 +103,19 @@ def sacct(cluster: Cluster, keys: Iterable[str]) -> dict[str, Job]:
     found: dict[str, Job] = {}
     for job, state, reason, nodes, name in rows:
         if state:  # "CANCELLED by 1000" is a state and a name
-            found[key_of(job, name)] = Job(state.split(" ")[0], reason, nodes=nodes)
+            told = Job(state.split(" ")[0], reason, nodes=nodes)
+            found.update(dict.fromkeys((key_of(one, name) for one in each_of(job)), told))
     return found
+
+
+def each_of(job: str) -> list[str]:
+    """`7_[0-2,5%4]`, the tasks of an array that never began, is 7_0, 7_1, 7_2, 7_5; any other id is itself."""
+    array, _, tasks = job.partition("_")
+    if not tasks.startswith("["):
+        return [job]
+    ranges = re.findall(r"(\d+)(?:-(\d+))?(?::(\d+))?", tasks.partition("%")[0])
+    each = (range(int(first), int(last or first) + 1, int(step or 1)) for first, last, step in ranges)
+    return [f"{array}_{task}" for tasks_of_range in each for task in tasks_of_range]
 
 
 def cache_file(cluster: Cluster) -> Path:

@@ -4,26 +4,20 @@ It needs nothing of rampup on the compute nodes but the run directory: `sbatch j
 user's program is in it; those are read from config.json by rank.py. plan.py puts in the lines of the launcher.
 """
 
-import re
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-from rampup import __version__
+from rampup import __version__, software
 from rampup.errors import Refused
 from rampup.schedulers import slurm_again
-from rampup.schedulers.slurm_options import directive, options_of, shortened
+from rampup.schedulers.slurm_options import directive, options_of
 from rampup.spec import RunSpec
-
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-LONGEST_VARIABLE = 128 * 1024
-"""Linux starts no program with a longer one in its environment, the end counted in."""
 
 BODY = """
 set -uo pipefail  # not -e: each exit code that matters is looked at below
-export SLURM_EXPORT_ENV=ALL  # srun passes on what is set here, also at sites that submit with --export=NONE
-{exports}
+{home}export SLURM_EXPORT_ENV=ALL  # srun passes on what is set here, also at sites that submit with --export=NONE
+
 run_dir={run_dir}
 python={python}
 job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}  # one task of an array, not all of it
@@ -76,10 +70,24 @@ stopped=""
 step=""
 code=143  # when the end comes before the ranks have begun
 trap 'stopped=yes; [ -z "$step" ] || [ "${{SLURM_TASK_PID:-}}" = $$ ] || kill -TERM "$step"' TERM
-
+{setup}
 {start_ranks}
 {smoke}
 {after}"""
+
+NOT_READY = """
+not_ready() {{  # what the ranks need is not here: say so, write it down, start none
+  echo "rampup: error: $1" >&2
+  facts ", \\"ended\\": $(date +%s.%N), \\"exit_code\\": {code}, \\"outcome\\": \\"failed\\", \\
+\\"cause\\": \\"${{1//[^a-zA-Z0-9 .,:;()_\\/+=@~-]/ }}\\""
+  exit {code}
+}}
+
+"""
+ANY_PYTHON = """\
+# rank.py can do with any Python: where this one needed modules that are gone, with the one that they brought
+"$python" -I -S -c "" 2> /dev/null || python=$(command -v python3 || command -v python || echo "$python")
+"""
 
 SMOKE = """
 # --smoke: the first attempt takes a step and saves it; the second, from the top of this script, must go on from there.
@@ -113,7 +121,8 @@ def job_script(
         *directives,
     )
     body = BODY.format(
-        exports=exports(spec.cluster.env, spec.cluster.name),
+        home=software.home(spec.cluster.home, spec.cluster.name),
+        setup=setup(spec, run_dir),
         run_dir=shlex.quote(str(run_dir)),
         python=shlex.quote(python),
         world_size=spec.resources.world_size,
@@ -126,16 +135,10 @@ def job_script(
     return "\n".join(head) + "\n" + body
 
 
-def exports(env: Mapping[str, str], profile: str) -> str:
-    """Lines that set the variables of a profile, to the letter."""
-    lines = []
-    for name, value in env.items():
-        if not VARIABLE.fullmatch(name):
-            raise Refused(f"{name!r} in the profile {profile} is not the name of a variable", "letters, digits and _")
-        if "\0" in value or len(f"{name}={value}\0".encode()) > LONGEST_VARIABLE:
-            why = "holds a zero byte" if "\0" in value else f"is longer than {LONGEST_VARIABLE // 1024} kB"
-            raise Refused(f"{name} = {shortened(value)} in the profile {profile} {why}", "no program can be given that")
-        if "$" in value or "`" in value:
-            lines.append("# shellcheck disable=SC2016  # to the letter: nothing in it is for the shell\n")
-        lines.append(f"export {name}={shlex.quote(value)}\n")
-    return "".join(lines)
+def setup(spec: RunSpec, run_dir: Path) -> str:
+    """The lines that make ready what the ranks run in, and none where that is nothing."""
+    chosen = software.of(spec, run_dir)
+    lines = software.setup(chosen)
+    if chosen.modules or chosen.env:
+        lines = NOT_READY.format(code=software.NOT_READY) + lines
+    return f"{lines}{ANY_PYTHON}" if chosen.modules else lines

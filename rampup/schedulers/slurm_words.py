@@ -35,7 +35,7 @@ REASONS = {
 
 def reason_in_words(job: Job) -> str:
     plain = REASONS.get(job.reason.split(",")[0].strip("() "), job.reason)
-    words = f"it waits: {plain}" + (f" ({job.reason})" if plain != job.reason else "")
+    words = f"it waits: {plain}" + (f" ({job.reason})" if job.reason not in (plain, "None") else "")
     try:
         seconds = time.mktime(time.strptime(job.start, "%Y-%m-%dT%H:%M:%S")) - time.time()
     except ValueError:  # N/A: Slurm has no guess

@@ -3,27 +3,31 @@
 tensorboard.py writes them while a job runs, to_tensorboard.py from the rows of an old one. Pure functions from values
 to bytes: nothing is opened here, and neither TensorFlow nor TensorBoard is needed where a job runs.
 
-Field numbers are those of event.proto, summary.proto, tensor.proto and of the hparams and pr_curves plugins.
+Field numbers are those of event.proto, summary.proto, tensor.proto, graph.proto and of the plugins hparams, pr_curves
+and text.
 """
 
 import functools
+import itertools
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rampup.tracking.points import number
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 """How a field is stored."""
-FLOAT = 1
-"""DT_FLOAT, the type of a tensor."""
+FLOAT, STRING = 1, 7
+"""DT_FLOAT and DT_STRING, types of a tensor."""
 NO_TENSOR = b"\x08\x01\x12\x02\x12\x00"
 """A vector of no floats: some summaries are only metadata, but loaders want a value."""
 STARTED, SUCCESS = 1, 1
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_PNG = 1_000_000
 """Bytes. The check sum of so many takes 0.2 s, of a thread that shares its processor with the training."""
+KEPT = (b"pr_curves", b"text")
+"""Plugins whose data is in the event files alone."""
 SMALLEST_COUNT = 1e-7
 """As in TensorBoard's own writer: nothing is divided by zero."""
 
@@ -231,11 +235,56 @@ def pr_curve(t: float, step: int, tag: str, counts: Sequence[Sequence[float]]) -
     return event(t, step, message(5, message(1, text(1, tag), metadata, tensor)))
 
 
+def histogram(t: float, step: int, tag: str, counts: Sequence[int], edges: Sequence[float], squares: float) -> bytes:
+    """So many values lie between each two neighbouring edges; `squares` is the sum of their squares."""
+    if len(edges) != len(counts) + 1 or not counts:
+        raise ValueError("it needs one edge more than counts")
+    middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
+    total = sum(count * middle for count, middle in zip(counts, middles, strict=True))
+    numbers = (edges[0], edges[-1], float(sum(counts)), total, squares)
+    parts = [double(place, value) for place, value in enumerate(numbers, 1)]
+    parts += [
+        message(6, struct.pack(f"<{len(counts)}d", *edges[1:])),
+        message(7, struct.pack(f"<{len(counts)}d", *counts)),
+    ]
+    return event(t, step, message(5, message(1, text(1, tag), message(5, *parts))))
+
+
+def words(t: float, step: int, tag: str, markdown: str) -> bytes:
+    """What the Text tab shows."""
+    tensor = message(8, whole(1, STRING), message(2), text(8, markdown))
+    return event(t, step, message(5, message(1, text(1, tag), _plugin("text", b""), tensor)))
+
+
+class Node(NamedTuple):
+    """Of the graph of a model. Slashes in the name make boxes that can be opened."""
+
+    name: str
+    kind: str
+    inputs: Sequence[str]
+    note: str = ""
+
+
+def graph(t: float, nodes: Sequence[Node]) -> bytes:
+    return event(t, 0, message(4, *(_node(node) for node in nodes)))
+
+
+def _node(node: Node) -> bytes:
+    note = message(5, text(1, "about"), message(2, text(2, node.note))) if node.note else b""
+    return message(1, text(1, node.name), text(2, node.kind), *(text(3, name) for name in node.inputs), note)
+
+
 def is_picture(record: bytes) -> bool:
-    """Whether a record holds an image or a PR curve: what the rows of a run can't tell again."""
-    for place, summary in fields(record):
-        for _, value in fields(summary) if place == 5 else ():
-            for inner, content in fields(value):
-                if inner == 4 or (inner == 9 and b"pr_curves" in content):
-                    return True
+    """Whether a record holds an image, a histogram, a graph, a text or a PR curve: what rows of metrics can't tell."""
+    for place, content in fields(record):
+        if place == 4:
+            return True
+        for _, value in fields(content) if place == 5 else ():
+            if any(inner in (4, 5) or (inner == 9 and _plugin_of(it) in KEPT) for inner, it in fields(value)):
+                return True
     return False
+
+
+def _plugin_of(metadata: bytes) -> bytes:
+    data = next((content for place, content in fields(metadata) if place == 1), b"")
+    return next((content for place, content in fields(data) if place == 1), b"")

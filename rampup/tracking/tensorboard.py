@@ -37,6 +37,15 @@ class NoTensorBoard:
     def pr_curve(self, step: int, name: str, counts: Sequence[Sequence[float]]) -> None:
         """True positives, false positives, true negatives, false negatives, at even thresholds from 0 to 1."""
 
+    def histogram(self, step: int, name: str, counts: Sequence[int], edges: Sequence[float], squares: float) -> None:
+        """How many values lie between each two edges, and the sum of their squares."""
+
+    def text(self, step: int, name: str, markdown: str) -> None:
+        """Words or a table, as Markdown."""
+
+    def graph(self, nodes: Sequence[event_format.Node]) -> None:
+        """The parts of a model, and which feeds which."""
+
     def flush_when_due(self) -> None:
         """Asked every second by the thread that flushes the metrics."""
 
@@ -88,6 +97,18 @@ class TensorBoard(NoTensorBoard):
             self._leave_out(name, step, error)
         else:
             self._waiting.append(Item(name, step, lambda: event_format.pr_curve(t, step, name, kept)))
+
+    def histogram(self, step: int, name: str, counts: Sequence[int], edges: Sequence[float], squares: float) -> None:
+        t = time.time()
+        self._waiting.append(Item(name, step, lambda: event_format.histogram(t, step, name, counts, edges, squares)))
+
+    def text(self, step: int, name: str, markdown: str) -> None:
+        t = time.time()
+        self._waiting.append(Item(name, step, lambda: event_format.words(t, step, name, markdown)))
+
+    def graph(self, nodes: Sequence[event_format.Node]) -> None:
+        t = time.time()
+        self._waiting.append(Item("graph", 0, lambda: event_format.graph(t, nodes)))
 
     # what goes out: on the thread that flushes --------------------------------------------------------------------
 

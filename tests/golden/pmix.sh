@@ -63,7 +63,7 @@ run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
 # time if that is less. Slurm's own warning (--signal) may come up to a minute early, and never reaches this shell.
 ends=${SLURM_JOB_END_TIME:-}
 if [ -z "$ends" ]; then
-  ends=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2> /dev/null)
+  ends=$(squeue --noheader --jobs="$job" --format=%e 2> /dev/null)
   ends=$(date -d "$ends" +%s 2> /dev/null)
 fi
 stop_at=""
@@ -82,7 +82,7 @@ newest_step() {
   done
   echo "$newest"
 }
-step_before=$(newest_step)
+step_before=${RAMPUP_STEP_BEFORE:-$(newest_step)}  # said by a pack to a run that has only the rest of its time
 
 # Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to write
 # down how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
@@ -125,7 +125,7 @@ why=""
 if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
 if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one asks, another fails
 if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
-  seen=$(scontrol show job "$SLURM_JOB_ID" 2> /dev/null)
+  seen=$(scontrol show job "$job" 2> /dev/null)
   restarts=$(sed -n 's/.*Restarts=\([0-9]*\).*/\1/p' <<< "$seen")
   preempted=$(sed -n 's/.*PreemptTime=\([0-9][^ ]*\).*/\1/p' <<< "$seen")
   if [ "${restarts:-0}" -gt "${SLURM_RESTART_COUNT:-0}" ]; then
@@ -150,6 +150,7 @@ go_on() {
   fi
   if [ "${SLURM_TASK_PID:-}" != $$ ]; then  # inside an allocation, which is not ours to give back
     if [ "$why" = asked ]; then exec bash -l "$run_dir/job.sh"; fi
+    if [ "$why" != timeout ]; then outcome=stopped; fi
     return
   fi
   facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"again\", \"why\": \"$why\""
@@ -167,7 +168,7 @@ go_on() {
   for name in $(compgen -e); do  # a job that is submitted inside a job would inherit what that one asked for
     case $name in SLURM_CONF) ;; SLURM* | SBATCH_* | SRUN_*) dropped+=(-u "$name") ;; esac
   done
-  if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" "$run_dir/job.sh" 2>&1); then
+  if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$job" "$run_dir/job.sh" 2>&1); then
     outcome=again
     next_job=${said%%;*}
   else

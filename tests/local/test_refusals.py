@@ -27,6 +27,7 @@ CASES = {
     "more CPUs than there are": (("run", "digits", "--cpus-per-task", "1000"), 3, "cpus_per_task is 1000", "--cpus"),
     "a GPU that is not there": (("run", "digits", "device=cuda"), 3, "no GPU", "device=auto"),
     "a launcher that does not fit": (("run", "digits", "cluster.launcher=srun"), 3, "'srun'", "spawn"),
+    "an environment of no name": (("run", "digits", "--env", ""), 2, "--env is empty", "leave it out"),
     "no learning": (("run", "digits", "clip=0"), 3, "train.clip", "at least"),
     "an unknown run": (("show", "zzzzzz"), 102, "no run 'zzzzzz'", "rampup list"),
 }

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from rampup.engines.settings import TORCH
+from rampup.engines.settings import ENGINES
+from rampup.recipes.load import load
 from rampup.rundir import AttemptDir, RunDir
+from rampup.runtime.loop_state import from_files
 
 HERE = Path(__file__).parent
 SMALL = {"samples": 197, "validation": 50, "batch_size": 40, "epochs": 4, "lr": 1e-2, "log_every": 1, "trace": True}
@@ -30,20 +32,28 @@ class Case:
         limit: int = 0,
         every: str = "auto",
         attempts: tuple[int, ...] = (),
+        engine: str = "torch",
+        recipe: str = "",
         **train: Any,
     ) -> None:
-        """`attempts` names the number of ranks of each attempt, when there are several."""
+        """`attempts` names the number of ranks of each attempt, when there are several; `recipe` one of our own."""
         self.run, self.world, self.limit, self.every = RunDir(folder), world, limit, every
         self.worlds = attempts or (world,)
         self.codes: list[int] = []
-        self.entry = entry
-        self.train = {name: setting.default for name, setting in TORCH.items()} | SMALL | train
+        self.entry, self.engine, self.recipe = entry, engine, recipe
+        self.train = {name: setting.default for name, setting in ENGINES[engine].items()} | SMALL | train
+        self.own = train
 
     def write(self) -> None:
         self.run.attempt(1).path.mkdir(parents=True)
-        config = {"kind": "engine", "recipe": "traced", "engine": "torch", "entry": self.entry, "builtin": False}
-        config |= {"folder": str(HERE / "recipe"), "train": self.train, "resources": {"gpus_per_node": 0}}
+        config = {"kind": "engine", "recipe": "traced", "engine": self.engine, "entry": self.entry, "builtin": False}
+        folder = "recipe" if self.engine == "torch" else f"{self.engine}_recipe"
+        config |= {"folder": str(HERE / folder), "train": self.train, "resources": {"gpus_per_node": 0}}
         config |= {"checkpoint": {"every": self.every, "keep": 2}}
+        if self.recipe:
+            ours = load(self.recipe, HERE)
+            defaults = {name: setting.default for name, setting in ours.settings.items()}
+            config |= {"recipe": ours.name, "entry": ours.entry, "builtin": True, "train": defaults | self.own}
         self.run.config_file.write_text(json.dumps(config))
 
     @property
@@ -70,6 +80,8 @@ class Case:
 
     def state(self) -> dict[str, Any]:
         """Of the last checkpoint."""
+        if self.engine == "keras":
+            return from_files(self.run.checkpoints / self.end["checkpoint"])
         import torch
 
         path = self.run.checkpoints / self.end["checkpoint"] / "state.pt"
@@ -107,11 +119,11 @@ def run_ranks(root: Path, cases: dict[str, Case]) -> str:
     asked = {}
     for name, case in cases.items():
         case.write()
-        asked[name] = {"dir": str(case.run.path), "worlds": case.worlds, "limit": case.limit}
+        asked[name] = {"dir": str(case.run.path), "worlds": case.worlds, "limit": case.limit, "engine": case.engine}
     (root / "cases.json").write_text(json.dumps(asked))
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
     argv = [sys.executable, str(HERE / "ranks.py"), str(root / "cases.json")]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

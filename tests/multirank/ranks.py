@@ -1,4 +1,4 @@
-"""Starts real ranks, many runs after one another, and pays for importing torch once: every rank is a fork.
+"""Starts real ranks, many runs after one another, and pays for importing a framework once: every rank is a fork.
 
     python ranks.py CASES.json        prints {name: [exit code of each rank in the last attempt]}
 
@@ -17,14 +17,16 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-IMPORTED_ONCE = ("torch", "torch._dynamo", "rampup.engines.torch")
+IMPORTED_ONCE = {"torch": ("torch", "torch._dynamo", "rampup.engines.torch"), "keras": ("rampup.engines.keras",)}
+IMPORTED_ONCE["lightning"] = ("rampup.engines.lightning", "lightning.pytorch.demos.boring_classes", "sklearn.datasets")
 """Before the first fork, so that no rank has to. The first optimizer of a process imports torch._dynamo."""
-ENDS_AFTER_S = 60
+ENDS_AFTER_S = 120
 
 
 def main(cases: dict[str, dict[str, Any]]) -> None:
-    for module in IMPORTED_ONCE:
-        importlib.import_module(module)
+    for engine in {case.get("engine", "torch") for case in cases.values()}:
+        for module in IMPORTED_ONCE[engine]:
+            importlib.import_module(module)
     print(json.dumps({name: run(case) for name, case in cases.items()}))
 
 
@@ -54,6 +56,10 @@ def become_rank(case: dict[str, Any], rank: int, port: int) -> NoReturn:
     os.environ |= variables(folder, rank, world, port, attempt)
     if case.get("limit"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (case["limit"], case["limit"]))
+    if attempt == 1 and case.get("asked_after"):
+        ask_after(case["asked_after"], rank)
+    if attempt == 1 and case.get("killed_at_sync"):
+        die_at_sync(case["killed_at_sync"])
     signal.alarm(ENDS_AFTER_S)  # a rank that hangs must not outlive the test
     sys.argv = ["worker", folder]
     try:
@@ -61,6 +67,35 @@ def become_rank(case: dict[str, Any], rank: int, port: int) -> NoReturn:
     except SystemExit as left:
         os._exit(left.code if isinstance(left.code, int) else 1)
     os._exit(0)
+
+
+def ask_after(steps: int, rank: int) -> None:
+    """SIGUSR2 to the last rank, after so many steps of an optimizer: the code that trains knows nothing of it."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    seen = []
+
+    def ask(*arguments: Any) -> None:
+        seen.append(1)
+        if len(seen) == steps:
+            os.kill(os.getpid(), signal.SIGUSR2)
+            time.sleep(0.2)  # the thread that waits for it takes it
+
+    if rank == int(os.environ["WORLD_SIZE"]) - 1:
+        register_optimizer_step_post_hook(ask)
+
+
+def die_at_sync(number: int) -> None:
+    """SIGKILL when a file would be brought to the disk for the so-manieth time: in the middle of a save."""
+    usual, seen = os.fsync, []
+
+    def sync(descriptor: int) -> None:
+        seen.append(1)
+        if len(seen) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        usual(descriptor)
+
+    os.fsync = sync
 
 
 def variables(folder: str, rank: int, world: int, port: int, attempt: int = 1) -> dict[str, str]:
@@ -78,7 +113,16 @@ def variables(folder: str, rank: int, world: int, port: int, attempt: int = 1) -
         "RAMPUP_ATTEMPT": str(attempt),
         "RAMPUP_STARTED": str(time.time()),
         "RAMPUP_NODE": "here",
+        **tensorflow(rank, world, port),
     }
+
+
+def tensorflow(rank: int, world: int, port: int) -> dict[str, str]:
+    """TF_CONFIG, on ports beside the one that was free."""
+    if world == 1:
+        return {}
+    workers = [f"127.0.0.1:{port + 1 + other}" for other in range(world)]
+    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})}
 
 
 def free_port() -> int:

@@ -190,6 +190,31 @@ def run_with_a_missing_rank(slow_sandbox: Sandbox) -> Path:
     return run
 
 
+LOOP = """
+import time, rampup
+run = rampup.init(n=1)
+state = run.resume() or {"x": 0}
+for step in range(run.step + 1, run.config.n + 1):
+    time.sleep(0.25)
+    run.log(step=step, loss=1.0 / step)
+    stop = run.should_stop
+    if stop or step % 20 == 0:
+        run.save(state, step)
+    if stop:
+        break
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def studies_over_time(slow_sandbox: Sandbox) -> Sandbox:
+    """An array and a pack, each with one run that needs more than the time of its job."""
+    (slow_sandbox.cwd / "loop.py").write_text(LOOP)
+    words = ("sweep", "--on", slow_sandbox.name, "--time", "1")
+    slow_sandbox.rampup(*words, "--name", "array", "n=1,210,2", "--", "python", "loop.py")
+    slow_sandbox.rampup(*words, "--name", "pack", "--pack", "2", "n=1,200,2", "--", "python", "loop.py")
+    return slow_sandbox
+
+
 def started(sandbox: Sandbox, *words: str, command: tuple[str, ...]) -> Path:
     argv = ("run", "--on", sandbox.name, "--json", *words, "--", *command)
     return Path(json.loads(sandbox.rampup(*argv).stdout)["dir"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rampup.clusters import load
 from rampup.plan import LAUNCHERS
 from rampup.schedulers import slurm_script
 from rampup.spec import Cluster, Resources, RunSpec
@@ -62,6 +63,15 @@ SITE = {
     "env": {"FI_PROVIDER": "verbs", "GREETING": 'it\'s "a" $HOME `id` \\ line\nand another', "EMPTY": ""},
     "sbatch": {"licenses": "scratch:1", "mem-per-cpu": "4G", "exclusive": "", "constraint": "fast"},
 }
+SOFTWARE = {
+    "modules": ["CUDA/11.1.1"],
+    "software": {"tensorflow": ["GCC/10.3.0", "OpenMPI/4.1.1", "TensorFlow/2.6.0-CUDA-11.3.1"]},
+    "default_software": "tensorflow",
+    "module_use": ["/proj/our modules"],
+    "module_init": "/usr/share/lmod/lmod/init/bash",
+    "home": ["/home/", "/work/"],
+    "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
+}
 CASES = {
     "plain": make_spec(),
     "gpus-per-node": make_spec(TWO_BY_TWO),
@@ -75,9 +85,41 @@ CASES = {
     "torchrun": make_spec(TWO_BY_TWO, launcher="torchrun"),
     "mpirun": make_spec(TWO_BY_TWO, launcher="mpirun"),
     "pmix": make_spec(TWO_BY_TWO, launcher="pmix"),
+    "modules-and-venv": make_spec({**TWO_BY_TWO, "env": "/proj/it's mine/vpyenv"}, **SOFTWARE),
+    "conda": make_spec({"env": "conda:torch2"}),
+    "container": make_spec({**TWO_BY_TWO, "env": "container:/sw/torch.sif"}, modules=["apptainer"]),
     "smoke": replace(make_spec({"time": "0:02:00"}, partition="debug"), kind="engine", smoke=True),
 }
 
+NO_GPUS = ("archer2",)
+"""Profiles of machines without GPUs."""
+REQUEST = {"nodes": 2, "tasks_per_node": 2, "cpus_per_task": 4, "time": "60", "account": "my-project"}
+
+
+def profiles() -> dict[str, Cluster]:
+    """Ours, whatever this user has."""
+    found = [load.read(file).cluster for file in sorted(load.HERE.glob("*.toml"))]
+    return {cluster.name: cluster for cluster in found if cluster.scheduler == "slurm"}
+
+
+def of_a_profile(cluster: Cluster, launcher: str, gpus: int) -> RunSpec:
+    software = "pytorch" if "pytorch" in cluster.software else ""
+    resources = Resources(**REQUEST, gpus_per_node=gpus, software=software)
+    return replace(make_spec(), resources=resources, cluster=replace(cluster, launcher=launcher))
+
+
+PROFILE_CASES = {
+    f"{name}-{launcher}{'-gpu' if gpus else ''}": of_a_profile(cluster, launcher, gpus)
+    for name, cluster in profiles().items()
+    for launcher in LAUNCHERS
+    for gpus in (0, 1)
+    if not (gpus and name in NO_GPUS)
+}
+
 if __name__ == "__main__":
-    for name, spec in CASES.items():
-        (GOLDEN / f"{name}.sh").write_text(render(spec))
+    for folder, cases in ((GOLDEN, CASES), (GOLDEN / "profiles", PROFILE_CASES)):
+        folder.mkdir(exist_ok=True)
+        for old in folder.glob("*.sh"):
+            old.unlink()
+        for name, spec in cases.items():
+            (folder / f"{name}.sh").write_text(render(spec))

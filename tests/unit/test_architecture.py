@@ -36,7 +36,7 @@ FORBIDDEN = {
     "engines": ("rampup.cli", "rampup.config", "rampup.launchers", "rampup.schedulers", "rampup.plan"),
     "": ("rampup.cli",),
 }
-FRAMEWORK_ROOMS = ("engines", "recipes", "data/memory.py", "templates/")
+FRAMEWORK_ROOMS = ("engines", "recipes", "data/memory.py", "data/augment.py", "templates/")
 
 
 def imports_of(path: Path) -> set[str]:

@@ -7,18 +7,21 @@ import click
 from rampup.cli.app import VERBS
 
 PROMISED = {
-    "run": """words --account --constraint --cpus-per-task --detach --devices --dry-run --env --exclude
+    "run": """words --account --constraint --cpus-per-task --detach --dev --devices --dry-run --env --exclude
         --follow --gpus-per-node --json --launcher --mail --mem --name --nodes --on --partition --qos --reservation
         --slurm --smoke --software --tasks-per-node --time""",
+    "sweep": """words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --gpus-per-node --json
+        --launcher --mail --mem --name --nodes --on --pack --partition --qos --reservation --slurm --software
+        --tasks-per-node --throttle --time""",
     "new": "directory --dry-run",
-    "list": "--all --json --state",
+    "list": "--all --columns --json --sort --state --study",
     "show": "run --checkpoints --history --json --verify",
     "logs": "run --follow --json --rank -f",
-    "report": "wanted --json --out --png",
+    "report": "wanted --json --out --png --study",
     "export": "wanted --dry-run --json --out --project --to --tracking-uri",
-    "wait": "run --json --timeout",
+    "wait": "run --json --study --timeout",
     "why": "run --json",
-    "cancel": "wanted --dry-run --json --save",
+    "cancel": "wanted --dry-run --json --save --study",
     "resume": """wanted --account --code --constraint --cpus-per-task --detach --devices --dry-run --env --exclude
         --follow --gpus-per-node --json --mail --mem --nodes --on --partition --qos --reservation --slurm --software
         --tasks-per-node --time""",
@@ -30,8 +33,11 @@ PROMISED = {
     "recipe show": "name --json",
     "fetch": "name --dry-run --from --json",
     "doctor": "--json --on",
+    "cluster list": "--json",
+    "cluster show": "name --json",
+    "cluster probe": "--force --save",
     "sandbox up": """--cpus-per-node --gpus-per-node --grace-time --json --max-array-size --name --no-accounting
-        --no-requeue --node-timeout --nodes""",
+        --no-requeue --node-timeout --nodes --slurm-conf""",
     "sandbox status": "--json --name",
     "sandbox down": "--name",
     "completion": "shell",

@@ -316,5 +316,5 @@ def test_the_command(cli: Any, tmp_path: Path) -> None:
 
 def test_a_damaged_set_is_a_problem_for_everyone(tmp_path: Path) -> None:
     (tmp_path / "cache" / "rampup" / "data" / "mnist").mkdir(parents=True)
-    (found,) = catalogue.data_sets()
+    found = next(it for it in catalogue.data_sets() if it.id == "data-mnist")
     assert (found.level, found.remedy) == ("problem", "rampup fetch mnist")

@@ -25,7 +25,7 @@ def test_settings_agree_with_themselves(name: str) -> None:
 
 
 def test_the_engines() -> None:
-    assert list(ENGINES) == ["torch"]
+    assert sorted(ENGINES) == ["keras", "torch"]
 
 
 def test_they_are_light() -> None:

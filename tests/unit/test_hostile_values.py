@@ -77,7 +77,7 @@ def test_words_and_settings_arrive_by_way_of_a_file(tmp_path: Path) -> None:
     """config.json is what rank.py reads; it execs the argv that stands there."""
     words = values(2000, seed=3)
     hostile = replace(make_spec(), command=("python", *words), train={"values": list(words)})
-    write_json(tmp_path / "config.json", job_config(hostile, program_of(hostile, RUN_DIR), False))
+    write_json(tmp_path / "config.json", job_config(hostile, RUN_DIR, program_of(hostile, RUN_DIR), False))
     found = json.loads((tmp_path / "config.json").read_text())  # as rank.py reads it
     assert found["argv"] == ["python", *words]
     assert found["train"]["values"] == words
@@ -100,7 +100,22 @@ def test_variables_of_a_profile_survive_bash() -> None:
     kept = [value for value in values(2000, seed=4) if BYTES not in value]
     text = render(make_spec(env={f"V{number}": value for number, value in enumerate(kept)}))
     show = f'for i in {{0..{len(kept) - 1}}}; do v="V$i"; printf "%s\\0" "${{!v}}"; done'
-    assert bash(between(text, "export SLURM_EXPORT_ENV", "\nrun_dir=") + "\n" + show) == kept
+    assert bash(between(text, "export V0=", "\n# One task per rank") + "\n" + show) == kept
+
+
+def test_names_of_software_arrive_or_are_refused() -> None:
+    arrived = 0
+    for value in values(300, seed=12):
+        try:
+            text = render(make_spec({"env": f"/v/{value}"}, modules=[value]))
+        except Refused:
+            assert not value.isprintable()
+            continue
+        load, activate = between(text, "call_module load ", "\nprintf"), between(text, "environment=", "\nif [ ! -r")
+        show = 'call_module() { printf "%s\\0" "$2"; }'
+        assert bash(f'{show}\n{load}\n{activate}\nprintf "%s\\0" "$environment"') == [value, f"/v/{value}"]
+        arrived += 1
+    assert arrived > 50
 
 
 def read_as_sbatch(line: str) -> list[str]:

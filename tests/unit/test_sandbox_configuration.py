@@ -71,6 +71,12 @@ def test_every_node_has_its_port_memory_and_gpus() -> None:
     ]
 
 
+def test_further_lines_come_last() -> None:
+    text = configuration.slurm_conf(THERE, Options(nodes=2, further="PartitionName=gpu Nodes=node1\n"), HERE)
+    assert text.endswith("# from --slurm-conf\nPartitionName=gpu Nodes=node1\n")
+    assert "--slurm-conf" not in configuration.slurm_conf(THERE, TWO, HERE)
+
+
 def test_without_gpus_there_are_none() -> None:
     assert "Gres=" not in configuration.slurm_conf(THERE, Options(nodes=2), HERE)
     assert "NodeName" not in configuration.gres_conf(THERE, Options(nodes=2))

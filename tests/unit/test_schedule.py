@@ -35,3 +35,18 @@ def test_step_drops_by_the_factor() -> None:
 
 def test_a_warmup_longer_than_the_run() -> None:
     assert Schedule("cosine", steps=5, warmup_steps=10).factor(4) == 0.5
+
+
+@pytest.mark.parametrize(("warmup", "rise"), [(0, 25), (10, 10)])
+def test_one_cycle_rises_to_the_full_rate_and_falls_to_nothing(warmup: int, rise: int) -> None:
+    schedule = Schedule("onecycle", steps=100, warmup_steps=warmup)
+    factors = [schedule.factor(step) for step in range(100)]
+    assert factors[:rise] == pytest.approx([(step + 1) / rise for step in range(rise)])
+    assert max(factors) == 1.0 == factors[rise - 1]
+    assert factors[rise:] == sorted(factors[rise:], reverse=True)
+    assert 0 < factors[-1] < 0.02 and schedule.factor(100) == schedule.factor(200) == 0.0
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_one_cycle_of_a_few_steps(steps: int) -> None:
+    assert all(0 < Schedule("onecycle", steps=steps).factor(step) <= 1 for step in range(steps))

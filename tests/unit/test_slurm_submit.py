@@ -51,6 +51,15 @@ def test_the_environment_of_a_submission_is_clean(monkeypatch: pytest.MonkeyPatc
     assert clean_environment(named)["SLURM_CONF"] == "/sandbox/slurm.conf"
 
 
+def test_one_of_several_clusters_is_asked_and_its_jobs_do_not_hear_of_it(programs: Programs) -> None:
+    told = 'echo "$0 $* ${SLURM_CLUSTERS:-none}"'
+    programs(squeue=told, sacct=told, sbatch=told)
+    snowy = Cluster(name="site", slurm_cluster="snowy")
+    said = [call(snowy, [name, "-x"], 5.0).stdout.rpartition("/")[2] for name in ("squeue", "sacct", "sbatch")]
+    assert said == ["squeue -x snowy\n", "sacct --clusters=snowy -x snowy\n", "sbatch -x none\n"]
+    assert call(CLUSTER, ["sacct", "-x"], 5.0).stdout.endswith("sacct -x none\n")
+
+
 def test_the_cluster_behind_the_id_is_cut_off(run: RunDir, programs: Programs) -> None:
     calls = programs(sbatch="echo '4711;mycluster'")
     assert slurm.submit(run, CLUSTER, "it-abc234") == "4711"

@@ -22,7 +22,8 @@ COMPLETED = {**BEGUN, "outcome": "completed", "exit_code": 0, "ended": 160.0}
 def run(tmp_path: Path) -> RunDir:
     identity = {"id": "abc234", "name": "it", "created": 90.0}
     made = rundir.create(tmp_path / "20260101-000000-it-abc234", identity, lambda made: None)
-    records.write_json(made.config_file, {"time_s": 60, "cluster": {"name": "site"}})
+    gone = {"name": "site", "scheduler": "slurm", "slurm_conf": str(tmp_path / "gone.conf")}
+    records.write_json(made.config_file, {"time_s": 60, "cluster": gone})
     return made
 
 
@@ -38,7 +39,7 @@ def attempt(run: RunDir, facts: dict[str, Any]) -> None:
 def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, *jobs: tuple[str, str], problem: str = "") -> rundir.State:
     """The state when Slurm says this of these jobs."""
     answer = Answer({key_of(job, "it-abc234"): Job(state) for job, state in jobs}, time.time(), problem)
-    monkeypatch.setattr(states, "load_cluster", lambda name: Cluster(name=name))
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -128,7 +129,7 @@ def test_ids_that_were_used_before_are_told_apart(run: RunDir, tmp_path: Path, m
     other = rundir.create(tmp_path / "20260102-000000-it-xyz789", {"id": "xyz789", "name": "it"}, lambda made: None)
     submitted(other)
     answer = Answer({key_of("7", "it-xyz789"): Job("RUNNING")}, time.time())
-    monkeypatch.setattr(states, "load_cluster", lambda name: Cluster(name=name))
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     found = states.states_of([states.look(run), states.look(other)])
     assert (found[run.path].name, found[other.path].name) == ("failed", "running")

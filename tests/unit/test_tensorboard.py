@@ -218,6 +218,62 @@ def test_pr_curves(run: RunDir) -> None:
     assert curve["recall"] == pytest.approx([1.0, 0.8, 0.1])
 
 
+def test_histograms(run: RunDir) -> None:
+    attempt = Attempt(run)
+    attempt.tensorboard.histogram(5, "weights/first", [1, 3, 2], [-1.0, 0.0, 1.0, 2.0], 7.5)
+    attempt.close()
+    (found,) = loaded(run).Histograms("weights/first")
+    value = found.histogram_value
+    assert found.step == 5 and (value.min, value.max, value.num, value.sum_squares) == (-1, 2, 6, 7.5)
+    assert value.bucket == [1, 3, 2] and value.bucket_limit == [0, 1, 2]
+    (tensor,) = Served(run).multiplexer.Tensors("tb", "weights/first")  # as the tab of today reads it
+    assert tensor_util.make_ndarray(tensor.tensor_proto)[:, 2].sum() == 6
+
+
+def test_words(run: RunDir) -> None:
+    attempt = Attempt(run)
+    attempt.tensorboard.text(3, "classes", "| a | b |")
+    attempt.close()
+    served = Served(run)
+    (tensor,) = served.multiplexer.Tensors("tb", "classes")
+    assert tensor.step == 3 and tensor_util.make_ndarray(tensor.tensor_proto).tolist() == b"| a | b |"
+    assert served.multiplexer.SummaryMetadata("tb", "classes").plugin_data.plugin_name == "text"
+
+
+def test_the_graph_of_a_model(run: RunDir) -> None:
+    attempt = Attempt(run)
+    nodes = [event_format.Node("x", "placeholder", []), event_format.Node("layers/0", "Linear", ["x"], "Linear(2, 3)")]
+    attempt.tensorboard.graph(nodes)
+    attempt.close()
+    found = loaded(run).Graph()
+    assert [(node.name, node.op, list(node.input)) for node in found.node] == [
+        ("x", "placeholder", []),
+        ("layers/0", "Linear", ["x"]),
+    ]
+    assert found.node[1].attr["about"].s == b"Linear(2, 3)"
+
+
+def test_what_only_the_event_files_have_is_known_from_rows() -> None:
+    kept = [
+        event_format.image(1.0, 1, "a", png()),
+        event_format.pr_curve(1.0, 1, "a", [[1, 1]] * 4),
+        event_format.histogram(1.0, 1, "a", [1], [0.0, 1.0], 1.0),
+        event_format.words(1.0, 1, "a", "b"),
+        event_format.graph(1.0, [event_format.Node("a", "b", [])]),
+    ]
+    again = [
+        event_format.scalars(1.0, 1, [("text", 1.0)]),
+        event_format.hparams_start(1.0, "text", {"text": "pr_curves"}),
+        event_format.hparams_end(1.0),
+        event_format.session_start(1.0, 1),
+        event_format.version(1.0),
+    ]
+    for records, expected in ((kept, True), (again, False)):
+        for data in records:
+            (record,) = event_format.records(data)
+            assert event_format.is_picture(record) is expected, record
+
+
 def test_what_makes_no_sense_is_left_out_and_said_once_for_each_name(
     run: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:

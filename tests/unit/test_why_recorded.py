@@ -32,7 +32,8 @@ def run(tmp_path: Path) -> RunDir:
     train = {"batch_size": 64, "accumulate": 1, "lr": 0.1, "clip": None}
     resources = {"mem": "4G", "nodes": 1, "tasks_per_node": 2}
     config = {"command": ["python", "train.py"], "argv": ["python"], "cwd": str(tmp_path), "time_s": 3600}
-    write_json(made.config_file, {**config, "train": train, "resources": resources, "cluster": {"name": "site"}})
+    gone = {"name": "site", "scheduler": "slurm", "slurm_conf": str(tmp_path / "slurm.conf")}  # nobody to ask
+    write_json(made.config_file, {**config, "train": train, "resources": resources, "cluster": gone})
     append_json(
         made.control_file, {"what": "submitted", "t": 95.0, "scheduler": "slurm", "cluster": "site", "job": "7"}
     )
@@ -293,6 +294,22 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
     assert users_frame(traces, [tmp_path]) == Frame(f"{tmp_path}/train.py", 7)
     assert traces_in(lines_of("Traceback (most recent call last):\nnothing else")) == []
     assert last_of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "told", "remedy"),
+    [
+        ("modules", "module load GCC/8.3.0 failed on node1: it is unknown", "module spider GCC/8.3.0 there"),
+        ("modules", "there is no command module on node1: a login shell does not define it", "module_init"),
+        ("environment", "environment /proj/v can't be read on node1: it has no bin/activate there", "--env"),
+    ],
+)
+def test_what_the_ranks_need_is_not_there(run: RunDir, problem: str, told: str, remedy: str) -> None:
+    said = f"rampup: attempt 1 of job 7 begins on node1\nrampup: error: {told}\n"
+    attempt_of(run, {**ON_SLURM, "exit_code": 78, "cause": told}, slurm=said)
+    answer = explain(run, State("failed", 78, told))
+    assert (answer.finding.id, answer.finding.cause, answer.known) == (problem, told, True)
+    assert remedy in answer.finding.remedy
 
 
 # the tables -----------------------------------------------------------------------------------------------------

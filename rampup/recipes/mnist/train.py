@@ -1,17 +1,15 @@
 """MNIST: 60000 images of 28x28 pixels, a perceptron with two hidden layers. `rampup fetch mnist` brings the data."""
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from rampup.data.fetch import folder
 from rampup.data.idx import read_idx
 from rampup.data.memory import TensorData
-from rampup.engines.torch_task import Task
+from rampup.engines.torch_task import Classifier
 
 TRAINING = 55_000
 """Of the 60000 images; the rest validates."""
@@ -19,7 +17,9 @@ MEAN, DEVIATION = 0.1307, 0.3081
 """Of the pixels of the training images."""
 
 
-class Mnist(Task):
+class Mnist(Classifier):
+    classes = tuple("0123456789")
+
     def data(self) -> tuple[TensorData, TensorData]:
         files = folder("mnist")
         pixels = torch.from_numpy(read_idx(files / "train-images-idx3-ubyte"))
@@ -34,14 +34,6 @@ class Mnist(Task):
             layers += [nn.Linear(wide_in, wide_out), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear([784, *self.settings.hidden][-1], 10))
 
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        images, labels = batch
-        return cross_entropy(model(images), labels)
-
-    def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
-        images, labels = batch
-        scores = model(images)
-        return {
-            "loss": cross_entropy(scores, labels, reduction="sum"),
-            "accuracy": (scores.argmax(1) == labels).sum(),
-        }
+    def pictures(self, batch: Any) -> Tensor:
+        images: Tensor = batch[0]
+        return ((images * DEVIATION + MEAN) * 255).round().byte().view(-1, 28, 28)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rampup.data.memory import TensorData
-from rampup.engines.torch_task import Task
+from rampup.engines.torch_task import Classifier, Task
 
 WIDTH, CLASSES = 6, 3
 
@@ -65,6 +65,24 @@ class Noisy(Traced):
         normalisation: Any = model.get_submodule("1")
         self.trace("mean", normalisation.running_mean.tolist())
         return super().evaluate(model, batch)
+
+
+class Named(Classifier, Traced):
+    """Names its classes, and leaves what it said of every validation sample."""
+
+    classes = ("one", "two", "three")
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return Traced.loss(self, model, batch)
+
+    def scores(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        ids, x, y = batch
+        found = model(x)
+        self.trace("said", [ids.tolist(), y.tolist(), found.softmax(1).tolist()])
+        return found, y
+
+    def pictures(self, batch: Any) -> Tensor:
+        return (batch[1].reshape(-1, 2, 3) * 50 + 128).clamp(0, 255).byte()
 
 
 class Idle(Traced):

@@ -1,0 +1,43 @@
+"""CIFAR-10: augmentation of whole batches against a DataLoader, and training against Lightning with that DataLoader.
+
+Both sides train with one thread; the DataLoader has two workers beside it, which is all that this machine has for them.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.control import RAMPUP
+from benchmarks.measure import Line, faster
+from benchmarks.training import with_rampup, with_script
+
+HERE = Path(__file__).parent / "cifar"
+ALL, FEW = 50_000, 4096
+"""The small network would take minutes for all images, and a part tells as much."""
+TRAIN = ("batch_size=256", "lr=0.05", "validation=100", "tta=false", "width=16")
+
+
+def script(name: str, *words: str) -> float:
+    return with_script([sys.executable, str(HERE / name), *words])
+
+
+def augmented(repeats: int) -> Line:
+    pairs = [(script("whole_batches.py", "3"), script("with_dataloader.py", "2")) for _ in range(repeats)]
+    return faster("augmented images / DataLoader, speed", pairs, 4)
+
+
+def trained(name: str, arch: str, samples: int, epochs: int, repeats: int, at_least: float) -> Line:
+    words = ("cifar10", f"arch={arch}", f"samples={samples}", f"epochs={epochs}", *TRAIN)
+    pairs = [
+        (with_rampup(samples, *words), script("with_lightning.py", arch, str(samples), str(epochs)))
+        for _ in range(repeats)
+    ]
+    return faster(name, pairs, at_least)
+
+
+def lines(repeats: int = 5) -> Iterator[Line]:
+    subprocess.run([RAMPUP, "fetch", "cifar10"], check=True, capture_output=True)
+    yield augmented(repeats)
+    yield trained("CIFAR-10 MLP / Lightning, speed", "mlp", ALL, 3, repeats, 1.5)
+    yield trained("CIFAR-10 CNN / Lightning, speed", "small", FEW, 3, repeats, 1.0)

@@ -1,0 +1,122 @@
+"""`rampup cluster list|show|probe`: the places where runs can go, what is known of them, and a draft for a new one."""
+
+import json
+import re
+from typing import Any
+
+import click
+from msgspec import to_builtins
+
+from rampup.cli import output
+from rampup.cli.arguments import complete_cluster, json_option
+from rampup.clusters import load
+from rampup.errors import Refused
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
+TAKEN = (load.AUTO, "local")
+
+
+@click.group()
+def command() -> None:
+    """Where runs can go: list, show, probe."""
+
+
+@command.command("list")
+@json_option
+def list_clusters(as_json: bool) -> int:
+    """All profiles; * marks those that fit this machine."""
+    found = [describe(name) for name in load.names()]
+    if as_json:
+        output.emit_json(found)
+        return 0
+    head = ("cluster", "here", "scheduler", "launcher", "from", "about")
+    output.table(head, [cells(row) for row in found])
+    output.next_step("rampup cluster show NAME, or rampup cluster probe for the Slurm of this machine")
+    return 0
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    about = f"can't be read: {row['problem']}" if row["problem"] else row["about"]
+    return (row["name"], "*" if row["here"] else "", row["scheduler"], row["launcher"], row["from"], about)
+
+
+def describe(name: str) -> dict[str, Any]:
+    """One row; a file that can't be read is told, and hides no other."""
+    file = load.files()[name]
+    row = {"name": name, "from": "rampup" if file.parent == load.HERE else str(file), "problem": None}
+    try:
+        cluster = load.read(file).cluster
+    except Refused as error:
+        return {**row, "here": False, "scheduler": "", "launcher": "", "about": "", "problem": error.message}
+    facts = {"scheduler": cluster.scheduler, "launcher": cluster.launcher, "about": cluster.about}
+    return {**row, "here": load.fits(cluster), **facts}
+
+
+@command.command("show")
+@click.argument("name", shell_complete=complete_cluster)
+@json_option
+def show_cluster(name: str, as_json: bool) -> int:
+    """One profile: every key, its value, and the file that says so."""
+    profile = load.find(name)
+    rows = [
+        {"key": key, "value": value, "origin": profile.origin(key)}
+        for key, value in to_builtins(profile.cluster).items()
+        if key != "name"
+    ]
+    if as_json:
+        output.emit_json({"name": profile.cluster.name, "file": str(profile.file), "keys": rows})
+        return 0
+    print(f"{output.paint(profile.cluster.name, output.BOLD)}: {profile.file}")
+    flat = [(key, value, row["origin"]) for row in rows for key, value in single(row["key"], row["value"])]
+    output.table(("key", "value", "origin"), [(key, shown(value), origin) for key, value, origin in flat])
+    output.next_step(f"rampup doctor --on {profile.cluster.name}")
+    return 0
+
+
+def single(key: str, value: Any) -> list[tuple[str, Any]]:
+    """A table has a row for each of its keys."""
+    if isinstance(value, dict) and value:
+        return [(f"{key}.{inner}", found) for inner, found in value.items()]
+    return [(key, value or None if isinstance(value, dict) else value)]
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(shown, value)) or "none"
+    if isinstance(value, str):
+        return value if value and value.isprintable() else json.dumps(value)
+    return "none" if value is None else str(value).lower()
+
+
+@command.command("probe")
+@click.option("--save", metavar="NAME", help="Keep it as a profile of your own: --on NAME.")
+@click.option("--force", is_flag=True, help="With --save: in place of the one that is there.")
+def probe(save: str | None, force: bool) -> int:
+    """Draft a profile from the Slurm that answers here; nothing is submitted."""
+    from rampup.diagnose.slurm_draft import draft
+
+    file = load.user_folder() / f"{save}.toml"
+    if save is not None:
+        check_name(save)
+        if file.exists() and not force:
+            raise Refused(f"there is a profile {save} already: {file}", "another name, or --force to replace it")
+    text = draft()
+    if save is None:
+        print(text, end="")
+        output.next_step("rampup cluster probe --save NAME, then rampup doctor --on NAME")
+        return 0
+    from rampup.records import write_text
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text)
+    except OSError as error:
+        raise Refused(f"can't write {file}: {error.strerror}", "rampup cluster probe > FILE") from None
+    print(file)
+    output.next_step(f"look it over, then rampup doctor --on {save}")
+    return 0
+
+
+def check_name(name: str) -> None:
+    if not NAME.fullmatch(name) or name in TAKEN:
+        raise Refused(f"{name!r} can't be the name of a profile", "letters, digits, . _ and -; not auto or local")

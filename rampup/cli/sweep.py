@@ -1,0 +1,198 @@
+"""`rampup sweep`: one run for every combination of settings. On a cluster as arrays, or packed; else here."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from rampup import runs
+from rampup.cli import follow, output
+from rampup.cli.arguments import complete_words, dry_run_option, json_option
+from rampup.cli.run import allocation, make_request, remember, resource_options
+from rampup.cli.studies import exit_code_of, tell_states
+from rampup.cli.sweep_plan import show_plan
+from rampup.diagnose import machine
+from rampup.errors import Refused, UsageError
+from rampup.restart import held
+from rampup.schedulers.allocation import is_here
+from rampup.study import grid
+from rampup.study.code import SharedCode
+from rampup.study.here import Here
+from rampup.study.launch import Launch, Way, check, with_share
+from rampup.study.members import Ids, Member, Study, Todo, counts, members_of
+
+
+@click.command()
+@click.argument(
+    "words", nargs=-1, shell_complete=complete_words, metavar="[RECIPE | FILE.toml] [KEY=A,B,...]... [-- CMD]"
+)
+@click.option("--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local).")
+@click.option("--name", metavar="STUDY", help="A name for the study (default: the recipe's or the script's).")
+@click.option(
+    "--pack", type=click.IntRange(min=1), metavar="K", help="K at a time: inside one job, or on this machine."
+)
+@click.option(
+    "--throttle", type=click.IntRange(min=1), metavar="N", help="On a cluster: at most N of an array at once."
+)
+@click.option(
+    "--launcher", metavar="L", help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's)."
+)
+@resource_options
+@dry_run_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    words: tuple[str, ...],
+    on: str | None,
+    name: str | None,
+    pack: int | None,
+    throttle: int | None,
+    launcher: str | None,
+    slurm: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    **resources: str | None,
+) -> int:
+    """One run for every combination of settings; together they are a study.
+
+    \b
+    rampup sweep mnist lr=1e-2,1e-3 batch_size=16,32
+    rampup sweep mnist lr=1e-2,1e-3 --on sandbox --throttle 2
+    rampup sweep p=1,2,3 --on sandbox --pack 3 -- python prog.py {p}
+
+    KEY=A,B,C is tried with each value; a dotted key reaches any table (resources.nodes=1,2). The same command again
+    starts what is missing or has failed, and leaves alone what is done. `rampup list --study STUDY` compares the runs.
+    """
+    if launcher:
+        words = (*words, f"cluster.launcher={launcher}")
+    request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke=False)
+    points = grid.points(request, Path.cwd())
+    for note in grid.unfilled(request, points):
+        output.say(f"note: {note}")
+    spec = points[0].spec
+    refuse_mixture(points, pack, throttle)
+    study, way = Study(spec.name, runs.default_root(spec.cluster)), Way(pack, throttle)
+    queued = spec.cluster.scheduler == "slurm" and not is_here(spec.cluster)
+    members = members_of(study, points)
+    check(waiting(members), study.root, pack if queued else None, output.say)
+    if dry_run:
+        return show_plan(study, members, way if queued else None, as_json)
+    make_folder(study)
+    with follow.interrupt_flag() as interrupted, held(study.mark, f"the study {study.name} is being started already"):
+        remember(study.root)
+        members = members_of(study, points)  # as it is now that nobody else can start any
+        if not as_json:
+            at_once = "" if queued else f", {pack or 1} at a time"
+            output.say(f"study {study.name}: {plan_words(members)}{at_once}, in {study.root}")
+        if queued:
+            return submit(study, members, way, interrupted, as_json)
+        return run_here(study, members, pack or 1, interrupted, as_json)
+
+
+def waiting(members: Sequence[Member]) -> list[Member]:
+    return [member for member in members if member.todo in ("new", "again")]
+
+
+def refuse_mixture(points: Sequence[grid.Point], pack: int | None, throttle: int | None) -> None:
+    clusters = [point.spec.cluster for point in points]
+    slurm = clusters[0].scheduler == "slurm"
+    if len({(it.scheduler, it.runs_root, it.slurm_conf, it.slurm_cluster) for it in clusters}) > 1:
+        raise Refused("a study runs in one place", "one sweep for each place")
+    if throttle and (pack or not slurm):
+        raise UsageError("--throttle is for arrays on a cluster", "--pack K runs K at a time")
+
+
+def make_folder(study: Study) -> None:
+    try:
+        study.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "set RAMPUP_RUNS to a directory that you can write"
+        raise Refused(f"can't make {study.folder}: {error.strerror}", hint) from None
+
+
+# on a cluster -----------------------------------------------------------------------------------------------------
+
+
+def submit(study: Study, members: Sequence[Member], way: Way, interrupted: list[int], as_json: bool) -> int:
+    todo = waiting(members)
+    with SharedCode(study.root, study.name) as code:
+        jobs = Launch(study, way, code, output.say, interrupted).submit_all(todo)
+    if as_json:
+        now = members_of(study, [member.point for member in members])
+        output.emit_json({**as_object(study, now), "jobs": jobs})
+    else:
+        output.say(submitted_words(len(todo), jobs, way))
+        next_step(study, members)
+    return 0
+
+
+def submitted_words(count: int, jobs: Sequence[str], way: Way) -> str:
+    if not jobs:
+        return "nothing is to be started"
+    listed = ", ".join(jobs[:8]) + (", ..." if len(jobs) > 8 else "")
+    kind = output.count(len(jobs), "job" if way.at_once else "array")
+    at_once = f", {min(way.at_once, count)} at a time" if way.at_once else ""
+    return f"submitted {output.count(count, 'run')} as {kind}{at_once}: {listed}"
+
+
+# here -------------------------------------------------------------------------------------------------------------
+
+
+def run_here(study: Study, members: Sequence[Member], at_once: int, interrupted: list[int], as_json: bool) -> int:
+    cpus = machine.cpus().allowed
+    todo = [with_share(member, cpus, at_once) for member in waiting(members)]
+    with SharedCode(study.root, study.name) as code:
+        here = Here(study, code, at_once, (lambda text: None) if as_json else output.say)
+        here.make_all(todo, Ids(study.root), interrupted)
+        here.go(interrupted)
+    found = members_of(study, [member.point for member in members])
+    now = [replace(member, known=here.as_known(member.known)) for member in found]
+    if as_json:
+        output.emit_json(as_object(study, now))
+    else:
+        tell_states({member.known.run: member.known.state for member in now if member.known})
+        if interrupted:
+            output.say("stopped; the same command goes on with what is missing")
+        next_step(study, members)
+    return 130 if interrupted else exit_code_of(member.known.state for member in now if member.known)
+
+
+# words ------------------------------------------------------------------------------------------------------------
+
+
+def plan_words(members: Sequence[Member]) -> str:
+    """4 runs; 2 of them are done, 1 goes on, 1 is started again."""
+    found = counts(members)
+    said: dict[Todo, str] = {"done": "{} done", "goes on": "{} going on", "again": "{} started again", "new": "{} new"}
+    parts = [said[todo].format(found[todo]) for todo in said if found.get(todo)]
+    return f"{output.count(len(members), 'run')} ({', '.join(parts)})"
+
+
+def next_step(study: Study, members: Sequence[Member]) -> None:
+    keys = list(dict.fromkeys(key for member in members for key in member.point.values))
+    monitor = members[0].point.spec.train.get("monitor")
+    # without a metric that is known now `list` itself finds the one that counts
+    words = f" --columns {shlex.quote(','.join([*keys, monitor]))}" if isinstance(monitor, str) else ""
+    output.next_step(f"rampup list --study {study.name}{words}")
+
+
+def as_object(study: Study, members: Sequence[Member]) -> dict[str, Any]:
+    return {
+        "study": study.name,
+        "root": str(study.root),
+        "runs": [
+            {
+                "id": member.run.id if member.run else None,
+                "dir": str(member.run.path) if member.run else None,
+                "point": member.point.values,
+                "state": member.known.state.name if member.known else None,
+                "cause": (member.known.state.cause or None) if member.known else None,
+            }
+            for member in members
+        ],
+    }

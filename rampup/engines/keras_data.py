@@ -1,0 +1,108 @@
+"""tf.data pipelines whose order follows from the step alone: nothing has to be remembered, any step can be the first.
+
+Each element is one global step as this rank sees it: for each of its replicas the samples, and what each of them
+weighs. The same samples form the same global batch on any number of replicas. Batches are gathered whole, ahead of
+the training, in TensorFlow's threads.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rampup.data.order import permutation, piece, shard
+from rampup.engines.keras_setup import tf
+from rampup.engines.keras_task import Data
+from rampup.engines.keras_world import World
+
+SAMPLES_AT_ONCE, BYTES_AT_ONCE = 1024, 4 * 2**20
+Indices = NDArray[np.int64]
+
+
+def training(data: Data, batch_size: int, seed: int, first: int, last: int, world: World) -> Any:
+    """The steps from `first` up to, not including, `last`: tuples ((x, y, weight), ...), one for each replica here.
+
+    Python is asked once in an epoch, for its order, and several small batches are gathered at once: what is done for
+    each step would cost more than what is done for each sample.
+    """
+    size = len(data)
+    whole, rest = divmod(size, batch_size)
+    steps = whole + bool(rest)
+    together = _at_once(data, batch_size)
+    cuts = [Cut(each, world) for each in (batch_size if whole else 0, rest) if each]
+
+    def order_of(epoch: Any) -> list[Indices]:
+        order = permutation(seed, int(epoch) + 1, size)
+        split = whole * batch_size
+        batches = [order[:split].reshape(whole, batch_size)] * bool(whole) + [order[None, split:]] * bool(rest)
+        return [part for cut, each in zip(cuts, batches, strict=True) for part in cut.parts_of(each)]
+
+    def steps_of(epoch: Any) -> Any:
+        found = tf.numpy_function(order_of, [epoch], [tf.int64] * len(cuts) * world.local_replicas)
+        done = tf.where(epoch == first // steps, tf.constant(first % steps, tf.int64), 0)
+        here = world.local_replicas
+        dataset = cuts[0].dataset(data, found[:here], done, together)
+        return dataset.concatenate(cuts[1].dataset(data, found[here:], 0, 1)) if cuts[1:] else dataset
+
+    epochs = tf.data.Dataset.range(first // steps, -(-last // steps))
+    return epochs.flat_map(steps_of).prefetch(2).unbatch().take(last - first)
+
+
+class Cut:
+    """Batches of one size: the pieces of this rank's replicas in them, and what each sample weighs.
+
+    The weights of a global batch add up to 1. A replica that has no part in a small batch computes with one sample of
+    weight 0: there is no mean of nothing.
+    """
+
+    def __init__(self, size: int, world: World) -> None:
+        first = world.rank * world.local_replicas
+        pieces = [piece(0, size, first + index, world.replicas) for index in range(world.local_replicas)]
+        self._pieces = [(begin, end, 1 / size) if begin < end else (0, 1, 0.0) for begin, end in pieces]
+
+    def parts_of(self, batches: Indices) -> list[Indices]:
+        """Of whole batches, one in each row."""
+        return [batches[:, begin:end] for begin, end, _ in self._pieces]
+
+    def dataset(self, data: Data, parts: Any, skipped: Any, together: int) -> Any:
+        """Of several steps in each element."""
+        for part, (begin, end, _) in zip(parts, self._pieces, strict=True):
+            part.set_shape([None, end - begin])
+
+        def samples(*parts: Any) -> Any:
+            return tuple(
+                (*_batches(data, part), tf.fill(tf.shape(part)[:1], weight))
+                for part, (_, _, weight) in zip(parts, self._pieces, strict=True)
+            )
+
+        return tf.data.Dataset.from_tensor_slices(tuple(parts)).skip(skipped).batch(together).map(samples)
+
+
+def _batches(data: Data, indices: Any) -> Any:
+    """For a table of positions, one batch in each row."""
+    found = data.batch(tf.reshape(indices, [-1]))
+
+    def in_rows(samples: Any) -> Any:
+        rows = tf.reshape(samples, tf.concat([tf.shape(indices), tf.shape(samples)[1:]], axis=0))
+        return tf.ensure_shape(rows, [None, *indices.shape[1:], *samples.shape[1:]])
+
+    return tf.nest.map_structure(in_rows, found)
+
+
+def _at_once(data: Data, batch_size: int) -> int:
+    """How many batches to gather at once: it must not take much memory."""
+    sample: int = sum(max(part.numpy().nbytes, 64) for part in tf.nest.flatten(data.batch(tf.range(1, dtype=tf.int64))))
+    return max(1, min(SAMPLES_AT_ONCE, BYTES_AT_ONCE // sample) // batch_size)
+
+
+def validation(data: Data, batch_size: int, world: World) -> Any:
+    """This rank's shard of the samples, in batches ((x, y), ...): each sample is in one of them, and none is padded."""
+    low, high = shard(len(data), world.rank, world.size)
+
+    def samples(begin: Any) -> Any:
+        end = tf.minimum(begin + batch_size, high)
+        cuts = [begin + (end - begin) * index // world.local_replicas for index in range(world.local_replicas + 1)]
+        return tuple(data.batch(tf.range(*pair)) for pair in pairwise(cuts))
+
+    return tf.data.Dataset.range(low, high, batch_size).map(samples).prefetch(2)

@@ -1,0 +1,56 @@
+"""Runs side by side: what a column of `rampup list --columns` holds, for each run. Reads nothing by itself.
+
+A name is a column of the list itself, a setting of [train], a resource, or a metric, in this order; a dotted name says
+the table (train.lr, resources.nodes, metrics.lr). Used by `list` and by the report of a study.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rampup.engines.settings import lower_is_better
+from rampup.errors import Refused, nearest
+from rampup.records import Record
+from rampup.summary import NOT_METRICS
+
+TABLES = ("train", "checkpoint", "resources", "cluster", "metrics")
+OWN = ("id", "name", "state", "attempts", "ranks", "created", "took", "age")
+"""Columns of the list itself."""
+BARE = ("metrics", "resources", "train")
+"""Tables whose names need no dot; the later wins."""
+
+
+def values_of(own: Mapping[str, Any], config: Record, metrics: Record) -> dict[str, Any]:
+    """All that can be a column, by every name that it has."""
+    tables = {**{name: config.get(name, {}) for name in TABLES}, "metrics": metrics}
+    dotted = {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()}
+    bare = {key: value for name in BARE for key, value in tables[name].items()}
+    return {**dotted, **bare, **own}
+
+
+def check(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Every name is a column of some run."""
+    there = {key for row in rows for key in row}
+    for name in names:
+        if rows and name not in there:
+            listed = there if "." in name else {key for key in there if "." not in key}
+            raise Refused(f"none of these runs has a column {name!r}", nearest(name, listed))
+
+
+def varied(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings that a study varies."""
+    return list(dict.fromkeys(key for point in points for key in point))
+
+
+def headline(metrics: Iterable[Record], monitors: Iterable[Any]) -> str | None:
+    """The metric that people look for first: what the runs monitor, else one of a validation, else a loss."""
+    there = dict.fromkeys(key for row in metrics for key in row if key not in NOT_METRICS)
+    asked = [name for name in monitors if isinstance(name, str) and name in there]
+    tested = sorted(key for key in there if key.startswith("val_"))
+    return next(iter([*asked, *tested, *sorted(key for key in there if "loss" in key)]), None)
+
+
+def more_is_better(name: str, configs: Iterable[Record]) -> bool:
+    """Whether it is a metric of which more is better. Of settings nobody knows."""
+    bare = name.removeprefix("metrics.")
+    is_setting = bare == name and any(name in config.get(table, {}) for config in configs for table in BARE)
+    return not (is_setting or name in OWN or "." in bare or lower_is_better(bare, "auto"))

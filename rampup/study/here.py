@@ -1,0 +1,136 @@
+"""The runs of a study on this machine, or inside an allocation that we are in: K at a time, in the foreground.
+
+Called by `sweep`. A run that fails does not stop the others. Ctrl-C stops those that run, in good order, and the rest
+is not begun; the same command goes on later.
+"""
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from rampup import processes, restart
+from rampup.errors import RampupError, SchedulerError
+from rampup.rundir import RunDir, State
+from rampup.states import state_of
+from rampup.study.code import SharedCode
+from rampup.study.members import Ids, Known, Member, Study, make, refuse_unless_ended, spec_again
+from rampup.study.pack import share_of
+from rampup.submit import start
+
+POLL_S = 0.1
+Tell = Callable[[str], None]
+
+
+class Here:
+    """The runs that wait, and those that go."""
+
+    def __init__(self, study: Study, code: SharedCode, at_once: int, tell: Tell) -> None:
+        self.study, self.code, self.at_once, self.tell = study, code, at_once, tell
+        self.waiting: deque[tuple[Member, RunDir]] = deque()
+        self.going: dict[int, tuple[Member, RunDir, subprocess.Popen[bytes]]] = {}
+        self.refused: dict[str, State] = {}
+        """By the id of the run: those that could not be started, and as long as we live look as if they waited."""
+        self.count = 0
+
+    def make_all(self, members: Sequence[Member], ids: Ids, interrupted: Sequence[int]) -> None:
+        """The directories of all runs, with the code as it is now, before the first one begins."""
+        for member in itertools.takewhile(lambda _: not interrupted, members):
+            run = member.run or make(self.study, member.point, ids.new(), self.code)
+            try:
+                self.take(run, is_new=member.run is None)
+                self.waiting.append((member, run))
+            except RampupError as error:  # somebody has it meanwhile
+                self.tell_refused(member, run, error)
+        self.count = len(self.waiting)
+
+    def take(self, run: RunDir, is_new: bool) -> None:
+        """From here on it is pending, as long as this process lives."""
+        with contextlib.nullcontext() if is_new else restart.alone(run):
+            if not is_new:
+                refuse_unless_ended(run)
+                restart.end_leftovers(run)
+            run.record("submitted", scheduler="local", waits=True, **processes.name_of(os.getpid()))
+
+    def go(self, interrupted: Sequence[int]) -> None:
+        """Until all have ended, or somebody has had enough."""
+        while (self.waiting or self.going) and not interrupted:
+            while self.waiting and len(self.going) < self.at_once:
+                self.begin(*self.waiting.popleft())
+            self.collect()
+            time.sleep(POLL_S)
+        if interrupted:
+            self.stop()
+
+    def begin(self, member: Member, run: RunDir) -> None:
+        waits = (run.recorded("submitted") or {}).get("waits")
+        if not waits or state_of(run).name == "cancelled":  # while it waited; and perhaps somebody resumed it since
+            return
+        slot = next(slot for slot in range(self.at_once) if slot not in self.going)
+        number = self.count - len(self.waiting)
+        try:
+            process = self.started(member, run)
+        except RampupError as error:
+            self.refused[run.id] = State("failed", None, error.message)
+            self.tell_refused(member, run, error)
+            return
+        self.going[slot] = member, run, process
+        self.tell(f"{member.point.label}: run {run.id} begins ({number} of {self.count})")
+
+    def tell_refused(self, member: Member, run: RunDir, error: RampupError) -> None:
+        self.tell(f"{member.point.label}: run {run.id} can't be started: {error.message}")
+
+    def started(self, member: Member, run: RunDir) -> subprocess.Popen[bytes]:
+        spec, share = member.point.spec, self.share(member)
+        with contextlib.ExitStack() as undo:
+            if member.run is not None:
+                undo.enter_context(restart.alone(run))
+                undo.enter_context(restart.undone_unless_started(run))
+                restart.rewrite(run, spec := spec_again(run, spec), self.code.take, self.tell)
+            process = start(run, spec, detach=False, share=share)
+        if process is None:
+            raise SchedulerError(f"run {run.id} was given to a queue", "rampup list")
+        return process
+
+    def as_known(self, known: Known | None) -> Known | None:
+        return known and known._replace(state=self.refused.get(known.run.id, known.state))
+
+    def share(self, member: Member) -> Mapping[str, str]:
+        """Inside an allocation: what keeps a run from taking all of it."""
+        memory = os.environ.get("SLURM_MEM_PER_NODE", "")
+        if self.at_once == 1:
+            return {}
+        each = {"SLURM_MEM_PER_NODE": str(int(memory) // self.at_once)} if memory.isdigit() else {}
+        return {**share_of(member.point.spec), **each}
+
+    def collect(self) -> None:
+        for slot, (member, run, process) in list(self.going.items()):
+            if process.poll() is not None:
+                del self.going[slot]
+                self.tell(f"{member.point.label}: run {run.id} {words_of(state_of(run))}")
+
+    def stop(self) -> None:
+        """Those that run save and end; the others are not begun."""
+        for _, run, process in self.going.values():
+            self.tell(f"stopping {run.id} ...")
+            with contextlib.suppress(OSError):  # on a full disk the run must still be stopped
+                run.record("cancelled", by="Ctrl-C")
+            process.send_signal(signal.SIGTERM)
+        for _, _, process in self.going.values():
+            process.wait()
+        self.collect()
+        for _, run in self.waiting:
+            run.record("cancelled", by="Ctrl-C")
+
+
+def words_of(state: State) -> str:
+    name = "timed out" if state.name == "timeout" else state.name
+    return f"{name}: {one_line(state.cause)}" if state.cause else name
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,224 @@
+"""From the members of a study to jobs of Slurm: arrays, or packs of K at a time. Called by `sweep`.
+
+Runs that ask sbatch for the same are one group, and each group is checked once against the site. All runs are made
+before the first is submitted. A submission is written down in its runs before and after: whatever happens in between,
+it is not made twice.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rampup import restart, runs
+from rampup.diagnose.catalogue import Finding, preflight, preflight_alike
+from rampup.errors import RampupError, SchedulerError
+from rampup.rundir import RunDir
+from rampup.schedulers import slurm
+from rampup.spec import Cluster, RunSpec
+from rampup.states import job_of, look
+from rampup.study import arrays, pack
+from rampup.study.code import SharedCode
+from rampup.study.members import Ids, Member, Study, make, record_submission, refuse_unless_ended, spec_again
+
+Tell = Callable[[str], None]
+
+
+class Group(Struct, frozen=True):
+    """Members that can share a job, because they ask for the same."""
+
+    members: list[Member]
+    request: tuple[tuple[str, str], ...]
+
+    @property
+    def spec(self) -> RunSpec:
+        return self.members[0].point.spec
+
+
+class Way(Struct, frozen=True):
+    """How the runs of a study become jobs."""
+
+    at_once: int | None = None
+    """K of --pack; None for arrays."""
+    throttle: int | None = None
+
+    @property
+    def kind(self) -> str:
+        return "pack" if self.at_once else "array"
+
+    def batches(self, members: Sequence[Member], root: Path) -> list[Group]:
+        """What one sbatch submits: the whole group in a pack, or as much of it as an array may have."""
+        groups = groups_of(members, root)
+        size = arrays.largest(groups[0].spec.cluster) if groups and not self.at_once else len(members)
+        return [
+            Group(group.members[first : first + size], group.request)
+            for group in groups
+            for first in range(0, len(group.members), size)
+        ]
+
+    def script(self, study: Study, folder: Path, name: str, group: Group) -> str:
+        count = len(group.members)
+        if self.at_once:
+            return pack.script(study.name, folder, name, group.spec, count, min(self.at_once, count))
+        return arrays.script(study.name, folder, name, group.request, count, self.throttle)
+
+
+def groups_of(members: Sequence[Member], root: Path) -> list[Group]:
+    found: dict[tuple[tuple[str, str], ...], list[Member]] = {}
+    for member in members:
+        found.setdefault(arrays.request_of(member.point.spec, root), []).append(member)
+    return [Group(mine, request) for request, mine in found.items()]
+
+
+# before anything is written ---------------------------------------------------------------------------------------
+
+
+def check(members: Sequence[Member], root: Path, at_once: int | None, tell: Tell) -> None:
+    """Refuse what can't work. Runs that differ in their settings alone cost no further question to Slurm."""
+    specs = {member.point.label: member.point.spec for member in members}
+    refuse_one_of(specs, preflight_alike)
+    groups = {group.members[0].point.label: group for group in groups_of(members, root)}
+    notes: dict[Finding, None] = {}
+
+    def alone(spec: RunSpec) -> None:
+        notes.update(dict.fromkeys(preflight(spec, root)))
+
+    def together(spec: RunSpec) -> None:
+        try:
+            preflight(spec, root)  # what it notes is of a size that nobody typed
+        except RampupError as error:
+            hint = f"a smaller K, or {error.hint}"
+            raise type(error)(f"of --pack {at_once}, all that go at once: {error.message}", hint) from None
+
+    refuse_one_of({label: group.spec for label, group in groups.items()}, alone)
+    if at_once:
+        whole = {label: pack.scaled(group.spec, min(at_once, len(group.members))) for label, group in groups.items()}
+        refuse_one_of(whole, together)
+    for note in notes:
+        tell(f"note: {note.cause}; try: {note.remedy}")
+
+
+def refuse_one_of(specs: Mapping[str, RunSpec], look_at: Callable[[RunSpec], None]) -> None:
+    """What hinders one point is told with its name; what hinders all of them is no matter of a point."""
+    for label, spec in specs.items():
+        problem = problem_of(spec, look_at)
+        if problem is not None:
+            if not all(is_same(problem, problem_of(other, look_at)) for other in specs.values()):
+                raise type(problem)(f"{problem.message}, in the point {label}", problem.hint)
+            raise problem
+
+
+def problem_of(spec: RunSpec, look_at: Callable[[RunSpec], None]) -> RampupError | None:
+    try:
+        look_at(spec)
+    except RampupError as error:
+        return error
+    return None
+
+
+def is_same(one: RampupError, other: RampupError | None) -> bool:
+    return other is not None and one.message == other.message
+
+
+# submitting -------------------------------------------------------------------------------------------------------
+
+
+class Batch(Struct, frozen=True):
+    """Runs that are ready, for one sbatch."""
+
+    group: Group
+    runs: list[RunDir]
+    undo: contextlib.ExitStack
+    """Those that ran before become what they were, unless they are started."""
+
+
+class Launch(Struct, frozen=True):
+    study: Study
+    way: Way
+    code: SharedCode
+    tell: Tell
+    interrupted: Sequence[int] = ()
+    """Filled when somebody has had enough."""
+
+    def submit_all(self, members: Sequence[Member]) -> list[str]:
+        """The jobs. When Slurm refuses one, those before it stay, and are told."""
+        jobs: list[str] = []
+        ids = Ids(self.study.root)
+        with contextlib.ExitStack() as undo:
+            batches = [self.make_ready(group, ids, undo) for group in self.way.batches(members, self.study.root)]
+            for batch in batches:
+                self.go_on_or_stop(f"{len(jobs)} of {len(batches)} jobs were submitted")
+                try:
+                    jobs.append(self.submit(batch))
+                except SchedulerError as error:
+                    raise after(error, len(jobs), len(batches)) from None
+                batch.undo.close()
+        return jobs
+
+    def go_on_or_stop(self, so_far: str) -> None:
+        if self.interrupted:
+            self.tell(f"stopped: {so_far}; the same sweep goes on")
+            raise KeyboardInterrupt
+
+    def make_ready(self, group: Group, ids: Ids, undo: contextlib.ExitStack) -> Batch:
+        end_leftovers([member.run for member in group.members if member.run is not None], group.spec.cluster)
+        mine = undo.enter_context(contextlib.ExitStack())
+        return Batch(group, [self.ready(member, ids, mine) for member in group.members], mine)
+
+    def ready(self, member: Member, ids: Ids, undo: contextlib.ExitStack) -> RunDir:
+        """Its run directory, with what the next attempt is to do."""
+        self.go_on_or_stop("nothing was submitted")
+        if member.run is None:
+            return make(self.study, member.point, ids.new(), self.code)
+        undo.enter_context(restart.alone(member.run))
+        undo.enter_context(restart.undone_unless_started(member.run))
+        refuse_unless_ended(member.run)
+        restart.rewrite(member.run, spec_again(member.run, member.point.spec), self.code.take, self.tell)
+        return member.run
+
+    def submit(self, batch: Batch) -> str:
+        """One sbatch."""
+        cluster, name = batch.group.spec.cluster, f"{self.study.name}-{runs.new_id()}"
+        folder = arrays.make_folder(self.study.folder, self.way.kind)
+        file = arrays.write(folder, batch.runs, self.way.script(self.study, folder, name, batch.group))
+        asked = {"cluster": cluster.name, "job_name": name, **({"packed": True} if self.way.at_once else {})}
+        for task, run in enumerate(batch.runs):
+            run.record("submitting", task=task, **asked)
+        job = slurm.submit_script(cluster, file, name)
+        for task, run in enumerate(batch.runs):
+            record_submission(run, {**asked, "task": task}, job)
+        return job
+
+
+def after(error: SchedulerError, done: int, count: int) -> SchedulerError:
+    """A site may allow only so many jobs of one user: what was submitted is no failure."""
+    if done == 0:
+        return error
+    hint = f"{error.hint}; the same sweep, later, submits what is missing"
+    return SchedulerError(f"{done} of {count} jobs were submitted; then {error.message}", hint)
+
+
+def end_leftovers(again: Sequence[RunDir], cluster: Cluster) -> None:
+    """As restart.end_leftovers, with one scancel for each array."""
+    jobs: dict[str, list[str]] = {}
+    for run in again:
+        submitted = run.recorded("submitted") or {}
+        asked = job_of(run, look(run).facts, submitted)
+        if asked is None or asked[0] != cluster.name:
+            restart.end_leftovers(run)
+        elif not submitted.get("packed"):  # a pack is the job of other runs too
+            jobs.setdefault(asked[2], []).append(asked[1])
+    for name, mine in jobs.items():
+        slurm.cancel_jobs(cluster, name, mine)
+
+
+def with_share(member: Member, cpus: int, at_once: int) -> Member:
+    """On this machine: of runs that go side by side each has its part of the CPUs, unless the user said how many."""
+    resources = member.point.spec.resources
+    if at_once == 1 or resources.cpus_per_task:
+        return member
+    each = max(1, cpus // (at_once * resources.tasks_per_node))
+    spec = replace(member.point.spec, resources=replace(resources, cpus_per_task=each))
+    return replace(member, point=replace(member.point, spec=spec))

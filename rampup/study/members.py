@@ -1,0 +1,186 @@
+"""A study: runs that belong together, by a name within a directory of runs. Which are there, how they are, and what is
+to be done with each point. Called by `sweep`, and by the verbs that take --study.
+
+A run says itself, in run.json, to which study it belongs and which point of it it is. Nothing else is stored.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rampup import restart, runs
+from rampup.clusters.load import of_run
+from rampup.errors import Refused, UsageError, nearest
+from rampup.rundir import RunDir, State
+from rampup.schedulers import slurm
+from rampup.spec import RunSpec
+from rampup.states import look, states_of
+from rampup.study.code import SharedCode
+from rampup.study.grid import Point
+from rampup.submit import create_run
+
+Todo = Literal["done", "goes on", "again", "new"]
+
+
+class Study(Struct, frozen=True):
+    """Its name, and the directory of runs in which the name means something."""
+
+    name: str
+    root: Path
+
+    @property
+    def folder(self) -> Path:
+        """Scripts of jobs that serve several runs."""
+        return self.root / "studies" / self.name
+
+    @property
+    def mark(self) -> Path:
+        """Held by the process that starts runs of this study."""
+        return self.folder / ".sweeping"
+
+    @property
+    def report_file(self) -> Path:
+        return self.folder / "report.html"
+
+    def runs(self) -> list[RunDir]:
+        """The newest first."""
+        try:
+            names = os.listdir(self.root)
+        except OSError:
+            return []
+        fitting = [RunDir(self.root / name) for name in names if runs.is_run_name(name)]
+        said = [(run, run.run) for run in fitting if runs.told_by_name(run)[0] == self.name]
+        mine = [(about.get("created", 0.0), run.path, run) for run, about in said if about.get("study") == self.name]
+        return [run for _, _, run in sorted(mine, reverse=True, key=lambda it: it[:2])]
+
+
+class Member(Struct, frozen=True):
+    """A point of a study with its run, if it has one."""
+
+    point: Point
+    known: "Known | None" = None
+
+    @property
+    def run(self) -> RunDir | None:
+        return self.known.run if self.known else None
+
+    @property
+    def todo(self) -> Todo:
+        if self.known is None:
+            return "new"
+        if self.known.state.name == "completed":
+            return "done"
+        return "again" if self.known.state.ended else "goes on"
+
+
+class Known(NamedTuple):
+    """A run that is there, and how it is."""
+
+    run: RunDir
+    state: State
+
+
+def members_of(study: Study, points: Sequence[Point]) -> list[Member]:
+    """The points, each with the newest run of it."""
+    found: dict[str, RunDir] = {}
+    for run in study.runs():
+        found.setdefault(run.run.get("point_id", ""), run)
+    find_lost_submissions(found.values())
+    states = states_of([look(run) for run in found.values()], fresh_s=0.0)
+    for run in found.values():
+        if run.recorded("submitted") is None and run.last_attempt() is None:  # who made it did not come so far
+            states[run.path] = State("failed", None, "it was never started")
+    there = {point_id: Known(run, states[run.path]) for point_id, run in found.items()}
+    return [Member(point, there.get(point.id)) for point in points]
+
+
+def find_lost_submissions(those: Iterable[RunDir], known: dict[tuple[str, str], list[str]] | None = None) -> None:
+    """Who submits writes that down before and after. If it was killed in between, Slurm knows whether a job exists.
+    It is asked once for each name; `known` is for who looks again and again."""
+    known = {} if known is None else known
+    for run in those:
+        asked, told = run.recorded("submitting"), run.recorded("submitted") or {}
+        if asked is None or told.get("t", 0.0) >= asked.get("t", 0.0):
+            continue
+        key = asked.get("cluster", ""), asked.get("job_name", "")
+        if key not in known:
+            known[key] = jobs_named(*key, run)
+        if known[key]:
+            record_submission(run, asked, known[key][0])
+
+
+def jobs_named(cluster: str, job_name: str, run: RunDir) -> list[str]:
+    try:
+        return slurm.find_by_name(of_run(cluster, run.config.get("cluster", {})), job_name)
+    except Refused:  # a sandbox that was taken down, and its jobs with it
+        return []
+
+
+def record_submission(run: RunDir, asked: dict[str, object], job: str) -> None:
+    """`asked` is what was written down before the job had an id."""
+    kept = {key: asked[key] for key in ("cluster", "job_name", "packed") if key in asked}
+    run.record("submitted", scheduler="slurm", job=job if asked.get("packed") else f"{job}_{asked['task']}", **kept)
+
+
+def counts(members: Iterable[Member]) -> dict[Todo, int]:
+    return dict(Counter(member.todo for member in members))
+
+
+# making and making again ------------------------------------------------------------------------------------------
+
+
+class Ids:
+    """New ids that no run of the directory has: with thousands of them chance alone is not enough."""
+
+    def __init__(self, root: Path) -> None:
+        names = os.listdir(root) if root.is_dir() else []
+        self.used = {name.rpartition("-")[2] for name in names}
+
+    def new(self) -> str:
+        while (made := runs.new_id()) in self.used:
+            continue
+        self.used.add(made)
+        return made
+
+
+def make(study: Study, point: Point, run_id: str, code: SharedCode) -> RunDir:
+    about = {"study": study.name, "point": point.values, "point_id": point.id}
+    return create_run(point.spec, study.root, run_id, code.take, about)
+
+
+def refuse_unless_ended(run: RunDir) -> None:
+    """Somebody may have resumed it meanwhile. One that was never submitted is nobody else's: we have the study."""
+    if run.recorded("submitted") is not None or run.last_attempt() is not None:
+        restart.refuse_unless_ended(run, fresh_s=2.0)
+
+
+def spec_again(run: RunDir, spec: RunSpec) -> RunSpec:
+    """What the run was, with the resources, the place and the code of today."""
+    before = restart.spec_again(run, None, {}, ())
+    return replace(before, resources=spec.resources, cluster=spec.cluster, checkpoint=spec.checkpoint)
+
+
+# --study ----------------------------------------------------------------------------------------------------------
+
+
+def find(name: str) -> Study:
+    """The study of that name: of the directory of runs that is used here, or the only one that there is."""
+    found = [study for root in runs.known_roots() if (study := Study(name, root)).runs()]
+    if not found:
+        raise Refused(f"there is no study {name!r}", nearest(name, names()))
+    here = [study for study in found if study.root == runs.default_root()]
+    if len(found) > 1 and not here:
+        places = ", ".join(str(study.root) for study in found)
+        raise UsageError(f"there are {len(found)} studies {name!r}, in {places}", f"RAMPUP_RUNS={found[0].root}")
+    return (here or found)[0]
+
+
+def names() -> list[str]:
+    """All studies that there are, by what the runs say."""
+    found = {str(study) for run in runs.all_runs() if (study := run.run.get("study"))}
+    return sorted(found)

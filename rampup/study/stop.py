@@ -1,0 +1,58 @@
+"""Stopping a study: who still starts runs of it, and all that go on, with few words to Slurm. Called by `cancel`."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from rampup import processes, records, submit
+from rampup.clusters.load import of_run
+from rampup.errors import SchedulerError
+from rampup.rundir import RunDir
+from rampup.schedulers import slurm
+from rampup.schedulers.local import CANCEL_WAIT_S
+from rampup.states import job_of, look
+from rampup.study.members import Study
+
+
+def is_being_started(study: Study) -> bool:
+    """Whether somebody still starts runs of it. Of another machine nobody can tell, so its mark counts."""
+    who = records.read_json(study.mark)
+    return bool(who) and (processes.lives(who) or who.get("host") != processes.host())
+
+
+def stop_starting(study: Study) -> None:
+    """A sweep in a foreground, perhaps of another terminal: as Ctrl-C there."""
+    who = records.read_json(study.mark)
+    if not who:
+        return
+    if who.get("host") != processes.host():
+        raise SchedulerError(f"study {study.name} is being started on {who.get('host')}", f"if not: rm {study.mark}")
+    if processes.lives(who):
+        with contextlib.suppress(ProcessLookupError):  # it ended just now
+            os.kill(who["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + CANCEL_WAIT_S
+    while processes.lives(who):
+        if time.monotonic() > deadline:
+            raise SchedulerError(f"the sweep of {study.name} did not end", f"kill -9 {who['pid']}")
+        time.sleep(0.1)
+
+
+def cancel_all(going: Sequence[RunDir], saving: Sequence[RunDir] = ()) -> None:
+    """Runs of a study that go on, with one scancel for each array or pack. A pack in which others are `saving` is left:
+    its script begins none that was cancelled."""
+    busy = {asked for run in saving if (asked := job_of(run, look(run).facts, run.recorded("submitted") or {}))}
+    jobs: dict[tuple[str, str], dict[str, RunDir]] = {}
+    for run in going:
+        submitted = run.recorded("submitted") or {}
+        asked = job_of(run, look(run).facts, submitted)
+        if asked is not None and (submitted.get("packed") or slurm.is_task(asked[1])):
+            run.record("cancelled", by="rampup cancel")
+            if asked not in busy:
+                jobs.setdefault((asked[0], asked[2]), {})[asked[1]] = run
+        else:
+            submit.cancel(run)
+    for (cluster, name), mine in jobs.items():
+        one = next(iter(mine.values()))
+        slurm.cancel_jobs(of_run(cluster, one.config.get("cluster", {})), name, list(mine))

@@ -1,0 +1,148 @@
+"""`rampup run my_pkg.my_module:LitModel data=my_pkg.my_data:MyData`: a LightningModule of the user's own as a recipe.
+
+Called by recipes/load.py on the control side, and by `rampup resume`. The arguments of both classes become settings,
+read from their source; what neither knows is refused before anything is submitted. Imports nothing of the user's.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from rampup import keras_targets
+from rampup.engines.lightning_settings import INSTEAD, LIGHTNING
+from rampup.engines.lightning_version import check_installed
+from rampup.errors import Refused, nearest
+from rampup.records import Record
+from rampup.signatures import Found, Source, locate, needed_packages, read_class
+from rampup.spec import RecipeInfo, Setting
+
+TRAINER = "trainer."
+FORM = "write pkg.mod:Class, as in `import pkg.mod`, from the folder that holds pkg"
+DOWNLOADS = ("urlretrieve", "urlopen", "load_dataset", "snapshot_download", "hf_hub_download", "download_url")
+
+
+def is_target(name: str) -> bool:
+    """`pkg.mod:Class`, and no path."""
+    return ":" in name and "/" not in name
+
+
+def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
+    """The recipe behind a class; `given` is what the user has set, by name: it names the data module, too."""
+    of_function = keras_targets.load(target, base, given)
+    if of_function is not None:
+        return of_function
+    check_installed(may_be_absent=True)  # the run may have an environment of its own
+    source, name, module = _class_at(target, base, "LightningModule")
+    parts, sources = [module], [source]
+    if given.get("data"):
+        if "data" in module.settings:
+            raise Refused(
+                f"{name} has an argument of its own named data", "name it otherwise: data= is the data module"
+            )
+        data_source, data_name, data = _class_at(str(given["data"]), base, "LightningDataModule")
+        parts.append(data)
+        sources.append(data_source)
+    own = {key: setting for part in parts for key, setting in part.settings.items()}
+    needed = [each for source in sources if not source.installed for each in needed_packages(source)]
+    return RecipeInfo(
+        name=name,
+        about=f"{target}, a class of your own",
+        folder="" if source.installed else str(source.root.resolve()),
+        engine="lightning",
+        entry=target,
+        requires=tuple(dict.fromkeys(["torch", "lightning", *needed])),
+        settings=_merged(own) | _trainer_settings(given, own),
+        required=tuple(dict.fromkeys(key for part in parts for key in part.required)),
+        free=any(part.free for part in parts),
+        notes=tuple(_doubts(sources[-1], data_name)) if given.get("data") else (),
+    )
+
+
+def again(config: Record) -> RecipeInfo:
+    """The recipe of a run that exists: its settings are resolved, and its code is where config.json says."""
+    return RecipeInfo(
+        name=config["recipe"], about="", folder=config["folder"] or "", engine=config["engine"], entry=config["entry"]
+    )
+
+
+def _class_at(target: str, base: Path, kind: str) -> tuple[Source, str, Found]:
+    module, _, name = target.partition(":")
+    if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise Refused(f"{target!r} is not the path of a class", FORM)
+    source = locate(module, (base,))
+    if source is None:
+        raise Refused(f"no module {module!r} in {base.absolute()}, and none is installed", _near_module(module, base))
+    try:
+        found = read_class(source, name)
+    except SyntaxError as error:
+        raise Refused(f"{error.filename}, line {error.lineno}: {error.msg}", "correct that line") from None
+    if found is None:
+        raise Refused(f"{module} has no class {name!r}", nearest(name, source.classes()))
+    if found.base and found.base != kind:
+        hint = f"rampup run MODULE data={target}" if kind == "LightningModule" else f"name a {kind}"
+        raise Refused(f"{target} is a {found.base}, not a {kind}", hint)
+    return source, name, found
+
+
+def _near_module(module: str, base: Path) -> str:
+    known = [path.stem for path in base.glob("*.py")]
+    known += [".".join(path.relative_to(base).with_suffix("").parts) for path in base.glob("*/*.py")]
+    known = [name.removesuffix(".__init__") for name in known]
+    return nearest(module, known[:100]) if known else FORM
+
+
+def _merged(own: Mapping[str, Setting]) -> dict[str, Setting]:
+    """One name, one value: an argument that is called as a setting of the engine has the engine's type and help."""
+    settings = {**LIGHTNING, **own}
+    for key in LIGHTNING.keys() & own.keys():
+        default = own[key].default if own[key].default is not None else LIGHTNING[key].default
+        settings[key] = replace(LIGHTNING[key], default=default)
+    return settings
+
+
+def _trainer_settings(given: Mapping[str, Any], own: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Those arguments of Lightning's Trainer that were named, by its own signature."""
+    for key in given:
+        name = key.removeprefix(TRAINER)
+        if name in INSTEAD and (key != name or name not in own):
+            raise Refused(f"{key} is set by rampup itself", f"write {INSTEAD[name]}")
+        if key != name and name in LIGHTNING:
+            raise Refused(f"{key} has a name of its own here", f"write {name}=...")
+    wanted = [key for key in given if key.startswith(TRAINER)]
+    if not wanted:
+        return {}
+    source = locate("lightning.pytorch.trainer.trainer", ())
+    found = read_class(source, "Trainer") if source else None
+    if found is None:
+        return {key: Setting("any", None, optional=True) for key in wanted}
+    known = found.settings
+    for key in wanted:
+        name = key.removeprefix(TRAINER)
+        if name not in known:
+            free = [each for each in known if each not in INSTEAD and each not in LIGHTNING]
+            raise Refused(f"Lightning's Trainer has no argument {name!r}", nearest(name, free))
+    return {key: known[key.removeprefix(TRAINER)] for key in wanted}
+
+
+def _doubts(source: Source, name: str) -> Iterator[tuple[str, str]]:
+    """A download that every rank would make: prepare_data() is called once on each node, setup() on every rank."""
+    definition = source.classes().get(name)
+    for part in definition.body if definition else ():
+        if isinstance(part, ast.FunctionDef) and part.name in ("__init__", "setup"):
+            found = next((node for node in ast.walk(part) if isinstance(node, ast.Call) and _is_download(node)), None)
+            if found:
+                where = f"line {found.lineno} of {source.file.name}"
+                cause = f"{name}.{part.name}() seems to download ({where}), and every rank calls it"
+                yield cause, "download in prepare_data(), which one rank of each node calls, or before the run"
+
+
+def _is_download(node: ast.Call) -> bool:
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    asked = any(
+        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True
+        for word in node.keywords
+    )
+    return asked or called in DOWNLOADS

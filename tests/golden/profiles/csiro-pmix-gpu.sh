@@ -1,0 +1,212 @@
+#!/bin/bash -l
+# Run abc234, written by rampup 1.2.3. `sbatch job.sh` starts it by hand.
+#SBATCH --job-name=mnist-abc234
+#SBATCH --output=/shared/runs/20260102-030405-mnist-abc234/slurm-%j.log
+#SBATCH --open-mode=append
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --cpus-per-task=4
+#SBATCH --time=0-01:00:00
+#SBATCH --signal=USR2@180
+#SBATCH --gres=gpu:1
+#SBATCH --account=my-project
+#SBATCH --requeue
+
+set -uo pipefail  # not -e: each exit code that matters is looked at below
+export SLURM_EXPORT_ENV=ALL  # srun passes on what is set here, also at sites that submit with --export=NONE
+
+run_dir=/shared/runs/20260102-030405-mnist-abc234
+python=/shared/env/bin/python3
+job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}  # one task of an array, not all of it
+job=${job:-${SLURM_JOB_ID:?start this script with sbatch}}
+host=${SLURMD_NODENAME:-$HOSTNAME}
+started=$(date +%s.%N)
+
+# Rank 0 will be on the first node. Only Slurm can read its own lists of nodes.
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+first=$(head -n 1 <<< "$hosts")
+first=${first:-${SLURMD_NODENAME:-}}  # no scontrol on this node: a batch script runs on the first one
+if [ -z "$first" ]; then
+  echo "rampup: scontrol on $host does not tell which is the first node of $SLURM_JOB_NODELIST" >&2
+  exit 69
+fi
+master=${first}
+if ! getent hosts "$master" > /dev/null; then  # a name that only Slurm knows: ask it for the address
+  address=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
+  master=${address:-$master}
+fi
+
+# A requeued job starts this script again from the top: the attempt is the first whose directory mkdir can make.
+mkdir -p "$run_dir/attempts"
+attempt=1
+until mkdir "$run_dir/attempts/$attempt" 2> /dev/null; do
+  if [ ! -d "$run_dir/attempts/$attempt" ]; then
+    echo "rampup: can't write $run_dir on $host" >&2
+    exit 74
+  fi
+  attempt=$((attempt + 1))
+done
+attempt_dir=$run_dir/attempts/$attempt
+echo "rampup: attempt $attempt of job $job begins on $SLURM_JOB_NODELIST"
+
+# Who runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
+facts() {
+  printf '{"launcher": "srun", "job": "%s", "host": "%s", "nodes": "%s", "world_size": %d, "started": %s%s}\n' \
+    "$job" "$host" "$SLURM_JOB_NODELIST" 4 "$started" "$1" > "$attempt_dir/.attempt.json" &&
+    mv "$attempt_dir/.attempt.json" "$attempt_dir/attempt.json"
+}
+facts ""
+
+# Every rank compares this with what it reads: do all nodes see the same run directory?
+run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
+
+# When Slurm will end the job, and when the ranks are to stop by themselves: 180 s earlier, or a quarter of the
+# time if that is less. Slurm's own warning (--signal) may come up to a minute early, and never reaches this shell.
+ends=${SLURM_JOB_END_TIME:-}
+if [ -z "$ends" ]; then
+  ends=$(squeue --noheader --jobs="$job" --format=%e 2> /dev/null)
+  ends=$(date -d "$ends" +%s 2> /dev/null)
+fi
+stop_at=""
+if [[ $ends =~ ^[0-9]+$ ]]; then
+  lead=$(((ends - ${started%.*}) / 4))
+  if [ "$lead" -gt 180 ]; then lead=180; fi
+  stop_at=$((ends - lead))
+fi
+
+# The newest checkpoint, by the name of its directory; -1 without any. An attempt that adds none makes no progress.
+newest_step() {
+  local newest=-1 name
+  for name in "$run_dir"/checkpoints/step-*; do
+    name=${name##*/step-}
+    if [[ $name =~ ^[0-9]+$ ]] && [ "$name" -gt "$newest" ]; then newest=$name; fi
+  done
+  echo "$newest"
+}
+step_before=${RAMPUP_STEP_BEFORE:-$(newest_step)}  # said by a pack to a run that has only the rest of its time
+
+# Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to write
+# down how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
+# this script is not the batch job itself but was started inside an allocation.
+stopped=""
+step=""
+code=143  # when the end comes before the ranks have begun
+trap 'stopped=yes; [ -z "$step" ] || [ "${SLURM_TASK_PID:-}" = $$ ] || kill -TERM "$step"' TERM
+
+# One task per rank. --cpus-per-task again: not every version of Slurm hands it on from sbatch. --nodelist: rank 0 is
+# where we say that it is. A rank that fails ends all of them (--kill-on-bad-exit), one that ends well leaves the
+# others in peace (--wait=0).
+# rank.py needs the standard library alone (-I -S) and stays as the parent of the program: one that ends with code 85
+# asks to be started again, which must not look like a failure.
+for try in 0 1 2; do
+  rm -f "$attempt_dir/port-taken"
+  if [ -n "$stopped" ]; then break; fi
+  srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=4 \
+    --kill-on-bad-exit=1 --wait=0 --mpi=pmix --nodelist="$first" \
+    "$python" -I -S "$run_dir/rank.py" "$run_dir" --attempt="$attempt" --port-retry="$try" --cpus=4 \
+    --master-addr="$master" --hosts="${hosts//$'\n'/,}" --started="$started" --run-hash="$run_hash" \
+    --stop-at="$stop_at" --stay &
+  step=$!
+  while :; do  # a trapped signal ends `wait`, not what it waits for
+    wait "$step"
+    code=$?
+    kill -0 "$step" 2> /dev/null || break
+  done
+  [ -e "$attempt_dir/port-taken" ] || break  # another program on the node has our ports: take the next block
+done
+
+
+trap '' TERM  # from here on nothing may be cut short
+ended=$(date +%s.%N)
+
+# Why did the ranks end? Those that stopped in good order left a word; of a TERM from outside only Slurm knows the
+# reason. It shows a job that ends as COMPLETING, whatever the cause, so ask what differs: has it been requeued, was it
+# preempted, is its time over? Otherwise somebody cancelled it.
+why=""
+if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
+if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one asks, another fails
+if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
+  seen=$(scontrol show job "$job" 2> /dev/null)
+  restarts=$(sed -n 's/.*Restarts=\([0-9]*\).*/\1/p' <<< "$seen")
+  preempted=$(sed -n 's/.*PreemptTime=\([0-9][^ ]*\).*/\1/p' <<< "$seen")
+  if [ "${restarts:-0}" -gt "${SLURM_RESTART_COUNT:-0}" ]; then
+    why=requeued
+  elif [ -n "$preempted" ]; then
+    why=preempt
+  elif [[ $seen == *Reason=TimeLimit* ]]; then  # it came before the ranks could stop by themselves
+    why=timeout
+  elif [ "$why" = preempt ] || { [ -n "$stopped" ] && [ "$why" != stop ]; }; then
+    why=ended  # cancelled, whatever the ranks wished
+  fi
+fi
+
+# Put this job back into the queue under its own id, or, where the site does not allow that, another one behind it.
+# Slurm makes a requeued job wait two minutes; its owner may lift that, but not within the second of the requeue.
+next_job=""
+go_on() {
+  local said
+  if [ -d "$run_dir/attempts/$((attempt + 1))" ]; then  # this is a ghost: Slurm gave the run to another attempt
+    outcome=stopped
+    return
+  fi
+  if [ "${SLURM_TASK_PID:-}" != $$ ]; then  # inside an allocation, which is not ours to give back
+    if [ "$why" = asked ]; then exec bash -l "$run_dir/job.sh"; fi
+    if [ "$why" != timeout ]; then outcome=stopped; fi
+    return
+  fi
+  facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"again\", \"why\": \"$why\""
+  said=$(scontrol requeue "$job" 2>&1)
+  if [ -z "$said" ] || [[ $said == *"pending execution"* ]]; then  # done, or Slurm had done it already
+    outcome=again
+    scontrol update jobid="$job" starttime=now+3seconds 2> /dev/null
+    return
+  fi
+  if [[ $said != *disabled* ]]; then
+    cause="could not be started again: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
+    return
+  fi
+  local name dropped=()
+  for name in $(compgen -e); do  # a job that is submitted inside a job would inherit what that one asked for
+    case $name in SLURM_CONF) ;; SLURM* | SBATCH_* | SRUN_*) dropped+=(-u "$name") ;; esac
+  done
+  if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$job" "$run_dir/job.sh" 2>&1); then
+    outcome=again
+    next_job=${said%%;*}
+  else
+    cause="could not be started again: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
+  fi
+}
+
+outcome=failed
+cause=""
+if [ "$code" -eq 0 ]; then outcome=completed; fi
+if [ -n "$stopped" ]; then outcome=stopped; fi  # why, Slurm itself will tell
+case $why in
+  requeued | preempt)
+    go_on
+    ;;
+  timeout | asked)
+    [ -e "$attempt_dir/again" ] || echo "$why" > "$attempt_dir/again"
+    starts=$(cat "$run_dir"/attempts/*/again 2> /dev/null | grep -c -e timeout -e asked)
+    outcome=timeout
+    if [ "$((starts - 0))" -gt 50 ]; then
+      cause="it was started again 50 times after a time limit: resources.requeues allows no more"
+    elif [ "$why" = timeout ] && [ "$(newest_step)" -le "$step_before" ]; then
+      cause="the time limit was reached, and no checkpoint was added before: starting again would go round in circles"
+    else
+      go_on
+    fi
+    ;;
+  stop)
+    outcome=cancelled
+    cause="stopped in good order, on request"
+    ;;
+  ended)
+    outcome=stopped
+    ;;
+esac
+[ -z "$cause" ] || echo "rampup: $cause" >&2
+if [ "$outcome" = timeout ] && [ "$code" -eq 0 ]; then code=124; fi  # Slurm must not take it for done
+facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"$outcome\", \"why\": \"$why\", \
+\"cause\": \"$cause\", \"next_job\": \"$next_job\""
+exit "$code"

@@ -1,0 +1,208 @@
+"""A LightningModule by its import path: what is wrong with it or its settings is said before anything starts.
+
+Nothing here imports lightning: the control side reads the source.
+"""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rampup import signatures
+from rampup.config import Request, resolve
+from rampup.engines import lightning_version
+from rampup.errors import RampupError, Refused
+from rampup.spec import RunSpec
+
+MODULE = """
+    from typing import Literal, Optional, Union
+
+    import lightning.pytorch as pl
+    from .base import Base
+
+    class Model(pl.LightningModule):
+        def __init__(self, hidden: int, lr: float = 1e-3, act: Literal["relu", "gelu"] = "relu", bias: bool = True,
+                     sizes: list[int] = [8, 8], drop: Optional[float] = None, part: "int | float" = 1, loss=None,
+                     optimizer: type = dict, max_epochs: int = 7, name="a", *, amount=3) -> None:
+            super().__init__()
+
+    class Child(Base):
+        pass
+
+    class Wide(Base):
+        def __init__(self, width: int = 3, **kwargs):
+            super().__init__(**kwargs)
+
+    class NoModule:
+        pass
+"""
+BASE = """
+    from lightning.pytorch import LightningModule
+
+    class Base(LightningModule):
+        def __init__(self, depth: int = 2):
+            super().__init__()
+"""
+DATA = """
+    import lightning.pytorch as pl
+    from os import path
+
+    class Data(pl.LightningDataModule):
+        def __init__(self, batch_size: int = 32, lr: float = 0.5):
+            super().__init__()
+
+        def setup(self, stage):
+            self.train = fetch("x", download=True)
+
+    class Careful(pl.LightningDataModule):
+        def prepare_data(self):
+            fetch("x", download=True)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    for name, text in (("__init__", "from .model import Model"), ("model", MODULE), ("base", BASE), ("data", DATA)):
+        (package / f"{name}.py").write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+def spec_of(project: Path, target: str, *settings: str) -> RunSpec:
+    return resolve(Request(target=target, settings=settings), project)
+
+
+def refused(project: Path, target: str, *settings: str) -> str:
+    with pytest.raises(Refused) as caught:
+        spec_of(project, target, *settings)
+    return f"{caught.value.message}; {caught.value.hint}"
+
+
+def test_arguments_become_settings_with_their_types(project: Path) -> None:
+    spec = spec_of(project, "pkg.model:Model", "hidden=16", "lr=1", "sizes=1,2", "drop=0.5", "loss=mse", "part=0.5")
+    assert spec.train["hidden"] == 16
+    assert spec.train["lr"] == 1.0 and isinstance(spec.train["lr"], float)
+    assert (spec.train["sizes"], spec.train["drop"], spec.train["loss"]) == ([1, 2], 0.5, "mse")
+    assert (spec.train["part"], spec.train["amount"], spec.train["name"]) == (0.5, 3, "a")
+    assert spec.train["max_epochs"] == 7, "one name, one value: the default of the module is the Trainer's too"
+    assert spec.recipe and (spec.recipe.engine, spec.recipe.folder) == ("lightning", str(project))
+    assert spec.name == "Model"
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("hiden=3", "did you mean hidden?"),
+        ("hidden=many", "takes a whole number"),
+        ("act=tanh", "allowed: relu, gelu"),
+        ("bias=maybe", "true or false"),
+        ("devices=2", "--tasks-per-node"),
+        ("trainer.num_nodes=2", "--nodes"),
+        ("trainer.logger=false", "metrics.jsonl"),
+        ("trainer.precision=16", "write precision="),
+        ("trainer.detect_anomli=true", "did you mean detect_anomaly?"),
+        ("data=pkg.model:NoModul", "did you mean NoModule?"),
+        ("data=pkg.model:Child", "not a LightningDataModule"),
+        ("data=pkg", "pkg.mod:Class"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_the_nearest(project: Path, setting: str, words: str) -> None:
+    assert words in refused(project, "pkg.model:Model", "hidden=1", setting)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("pkg.model:Modle", "did you mean Model?"),
+        ("pkg.modle:Model", "did you mean pkg.model?"),
+        ("pkg.data:Data", "rampup run MODULE data=pkg.data:Data"),
+        ("pkg.model:", "write pkg.mod:Class"),
+        ("pkg model:$(x)", "write pkg.mod:Class"),
+        ("pkg.model:Model", "needs hidden"),
+    ],
+)
+def test_a_wrong_class_is_refused(project: Path, target: str, words: str) -> None:
+    assert words in refused(project, target)
+
+
+def test_a_file_that_is_no_python_is_told_with_its_line(project: Path) -> None:
+    (project / "pkg" / "model.py").write_text("class Model:\n    def (")
+    assert "line 2" in refused(project, "pkg.model:Model")
+
+
+def test_classes_are_followed_through_imports_and_bases(project: Path) -> None:
+    assert spec_of(project, "pkg:Model", "hidden=1").train["hidden"] == 1
+    assert spec_of(project, "pkg.model:Child", "depth=4").train["depth"] == 4
+    wide = spec_of(project, "pkg.model:Wide", "depth=4", "width=5", "unheard=[1]")
+    assert (wide.train["depth"], wide.train["unheard"]) == (4, [1]), "**kwargs takes what nobody knows"
+
+
+def test_data_and_module_share_a_name(project: Path) -> None:
+    spec = spec_of(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Data", "batch_size=4")
+    assert spec.train["batch_size"] == 4
+
+
+def test_trainer_settings_are_those_of_the_installed_lightning(project: Path) -> None:
+    spec = spec_of(
+        project, "pkg.model:Model", "hidden=1", "trainer.detect_anomaly=true", "trainer.val_check_interval=0.5"
+    )
+    assert spec.train["trainer.detect_anomaly"] is True
+    assert spec.train["trainer.val_check_interval"] == 0.5
+    (project / "rampup.toml").write_text(
+        'recipe = "pkg.model:Model"\n[train]\nhidden = 3\n[trainer]\nmin_epochs = 2\n[checkpoint]\nevery = "1epoch"\n'
+    )
+    by_file = resolve(Request(target="rampup.toml"), project)
+    assert (by_file.train["trainer.min_epochs"], by_file.train["hidden"]) == (2, 3)
+
+
+def test_a_download_on_every_rank_is_a_note(project: Path) -> None:
+    doubtful = spec_of(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Data").recipe
+    assert doubtful and "Data.setup() seems to download" in doubtful.notes[0][0]
+    careful = spec_of(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Careful").recipe
+    assert careful and careful.notes == ()
+
+
+def test_what_it_imports_must_be_there(project: Path) -> None:
+    (project / "pkg" / "base.py").write_text(textwrap.dedent(BASE) + "\nimport torchvision_is_absent.models\n")
+    source = signatures.locate("pkg.model", (project,))
+    assert source and "torchvision_is_absent" in signatures.needed_packages(source)
+    assert "pkg" not in signatures.needed_packages(source)
+
+
+@pytest.mark.parametrize("version", ["2.6.2", "2.6.3", "2.5.0"])
+def test_a_malicious_or_old_lightning_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(lightning_version, "version", lambda name: version)
+    with pytest.raises(RampupError, match=version):
+        lightning_version.check_installed(may_be_absent=True)
+
+
+def test_a_lightning_that_is_absent_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise lightning_version.PackageNotFoundError(name)
+
+    monkeypatch.setattr(lightning_version, "version", absent)
+    lightning_version.check_installed(may_be_absent=True)
+    with pytest.raises(RampupError) as caught:
+        lightning_version.check_installed()
+    assert "rampup[lightning]" in caught.value.hint
+
+
+def test_the_command_line_refuses_before_anything_is_written(cli: Any, project: Path) -> None:
+    cli.cwd = project
+    (project / "pkg" / "data.py").write_text(textwrap.dedent(DATA) + "\nimport torchvision_is_absent\n")
+    said = cli("run", "pkg.model:Model", "hidden=1", "data=pkg.data:Data", check=3).stderr
+    assert "needs torchvision_is_absent, which is not installed" in said
+    assert not cli.runs.exists()
+    rows = cli.json("run", "pkg.model:Model", "hidden=1", "name='; $(touch x)\n", "--dry-run")["settings"]
+    assert {"key": "train.name", "value": "'; $(touch x)\n", "origin": "command line"} in json.loads(json.dumps(rows))
+
+
+def test_one_batch_of_everything_shrinks_any_command_line(cli: Any) -> None:
+    found = cli.json("run", "digits", "--on", "nowhere", "--nodes", "8", "--dev", "--dry-run")["settings"]
+    changed = {row["key"]: row["value"] for row in found if row["origin"] == "--dev"}
+    assert changed["train.max_steps"] == changed["resources.nodes"] == 1
+    assert changed["checkpoint.every"] == "never"
+    assert "loop of your own" in cli("run", "--dev", "--", "true", check=3).stderr

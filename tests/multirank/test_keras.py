@@ -1,0 +1,180 @@
+"""The keras engine keeps the same promises on real ranks: same steps, exact validation, resume bit for bit."""
+
+import json
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .conftest import Case, Start
+
+pytest.importorskip("tf_keras", reason="the keras engine needs tensorflow and tf_keras: pip install 'rampup[keras]'")
+
+CUT: dict[str, Any] = {"entry": "train:Interrupted", "ends": [], "how": "stop"}
+# An epoch has five steps. What is asked for in one step is heard before the next, and agreed with it.
+CASES: dict[str, dict[str, Any]] = {
+    **{f"plain-{world}": {"world": world} for world in (1, 2, 3)},
+    "mirrored-1": {"world": 1, "cpu_devices": 2},
+    "tiny-3": {"world": 3, "entry": "train:Noisy", "samples": 41, "validation": 2, "epochs": 1},
+    **{f"whole-{world}": {**CUT, "world": world} for world in (1, 2)},
+    "stopped-1": {**CUT, "world": 1, "attempts": (1, 1, 1), "ends": [6, 2]},
+    "stopped-2": {**CUT, "world": 2, "attempts": (2, 2), "ends": [12]},
+    "killed-1": {**CUT, "how": "killed", "world": 1, "attempts": (1, 1, 1), "ends": [8, 5], "every": "1steps"},
+    "torn-1": {**CUT, "entry": "train:Torn", "world": 1, "attempts": (1, 1), "ends": [7], "every": "3steps"},
+    "moved": {**CUT, "world": 2, "attempts": (2, 1), "ends": [7]},
+    "raises": {"world": 2, "entry": "train:Raises"},
+    "keras3": {"world": 1, "entry": "train:Keras3"},
+    "unmonitored": {"world": 1, "monitor": "val_acuracy"},
+    "alone": {"world": 2, "strategy": "mirrored"},
+}
+FAIL = ("raises", "keras3", "unmonitored", "alone")
+
+
+@pytest.fixture(scope="module")
+def cases(start: Start) -> dict[str, Case]:
+    found = start({name: {"engine": "keras", **case} for name, case in CASES.items()})
+    for name, case in found.items():
+        assert name in FAIL or set(case.codes) == {0}, f"{name}: {[case.log(rank) for rank in range(case.worlds[-1])]}"
+    return found
+
+
+def assert_equal(one: Any, other: Any, place: str = "") -> None:
+    """To the last bit, whatever is in it."""
+    assert type(one) is type(other), place
+    if isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype and one.tobytes() == other.tobytes(), place
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), place
+        for key in one:
+            assert_equal(one[key], other[key], f"{place}.{key}")
+    elif isinstance(one, list):
+        for index, pair in enumerate(zip(one, other, strict=True)):
+            assert_equal(*pair, f"{place}.{index}")
+    else:
+        assert one == other, place
+
+
+def furthest(one: Case, other: Case) -> float:
+    """The largest difference between two weights."""
+    pairs = zip(one.state()["model"], other.state()["model"], strict=True)
+    return max(float(np.abs(mine - theirs).max()) for mine, theirs in pairs)
+
+
+def steps_of(case: Case) -> list[list[int]]:
+    """The samples of each step, over all ranks, in the order of the ranks."""
+    return [list(chain(*pieces)) for pieces in zip(*case.traced("ids"), strict=True)]
+
+
+def test_the_same_global_batches_on_any_number_of_workers(cases: dict[str, Case]) -> None:
+    steps = steps_of(cases["plain-1"])
+    assert [len(step) for step in steps] == [40, 40, 40, 40, 37] * 4
+    assert sorted(chain(*steps[:5])) == list(range(197)), "an epoch has every sample once"
+    assert steps[:5] != steps[5:10], "the next epoch has another order"
+    assert steps_of(cases["plain-2"]) == steps
+    assert steps_of(cases["plain-3"]) == steps
+
+
+def test_two_devices_of_one_rank_share_the_batches(cases: dict[str, Case]) -> None:
+    (seen,) = cases["mirrored-1"].traced("ids")
+    pairs = [sorted(seen[index] + seen[index + 1]) for index in range(0, len(seen), 2)]
+    assert pairs == [sorted(step) for step in steps_of(cases["plain-1"])]
+
+
+@pytest.mark.parametrize("name", ["plain-2", "plain-3", "mirrored-1"])
+def test_weights_agree_after_twenty_steps(cases: dict[str, Case], name: str) -> None:
+    assert cases["plain-1"].end["metrics"]["step"] == 20
+    assert furthest(cases["plain-1"], cases[name]) < 1e-5
+    for mine, theirs in zip(cases["plain-1"].attempt.metrics(), cases[name].attempt.metrics(), strict=True):
+        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["plain-2", "plain-3", "whole-2"])
+def test_all_workers_hold_equal_weights_in_every_step(cases: dict[str, Case], name: str) -> None:
+    first, *others = cases[name].traced("weights")
+    assert len(set(first)) == 20
+    assert all(other == first for other in others)
+
+
+def test_both_devices_hold_equal_weights_in_every_step(cases: dict[str, Case]) -> None:
+    (sums,) = cases["mirrored-1"].traced("weights")
+    assert len(sums) == 40 and sums[::2] == sums[1::2] and len(set(sums)) == 20
+
+
+@pytest.mark.parametrize("name", ["plain-2", "plain-3", "mirrored-1"])
+def test_validation_counts_each_sample_once(cases: dict[str, Case], name: str) -> None:
+    first, there = cases["plain-1"].epochs()[0], cases[name].epochs()[0]
+    assert first["val_accuracy"] == there["val_accuracy"]
+    assert first["val_accuracy"] * 50 == pytest.approx(round(first["val_accuracy"] * 50), abs=1e-5)
+    assert first["val_loss"] == pytest.approx(there["val_loss"], abs=1e-6)
+
+
+def test_a_batch_smaller_than_the_world(cases: dict[str, Case]) -> None:
+    steps = cases["tiny-3"].traced("ids")
+    assert sorted(chain(*(step[0] for step in steps), steps[0][1])) == list(range(41))
+    assert cases["tiny-3"].end["metrics"]["val_loss"] is not None, "no mean of nothing"
+
+
+@pytest.mark.parametrize("name", ["stopped-1", "killed-1", "torn-1", "stopped-2"])
+def test_the_end_is_equal_bit_for_bit(cases: dict[str, Case], name: str) -> None:
+    parts = cases[name]
+    whole = cases[f"whole-{parts.world}"]
+    assert parts.end["metrics"]["step"] == 20
+    assert_equal(whole.state(), parts.state())
+    assert whole.rows_without_times() == parts.rows_without_times()
+    assert whole.end["best"] == parts.end["best"]
+
+
+def test_they_were_really_interrupted(cases: dict[str, Case]) -> None:
+    assert [cases["stopped-1"].run.attempt(number).resumed_at() for number in (2, 3)] == [7, 10]
+    assert cases["stopped-2"].attempt.resumed_at() == 13
+    assert cases["torn-1"].attempt.resumed_at() == 6
+    assert cases["killed-1"].attempt.resumed_at() >= cases["killed-1"].run.attempt(2).resumed_at() >= 6
+    assert cases["stopped-1"].run.attempt(1).again() == "preempt"
+    assert "\nresumed at step 10\n" in "\n" + cases["stopped-1"].log(0)
+
+
+def test_another_number_of_workers_goes_on_and_says_that_it_is_not_exact(cases: dict[str, Case]) -> None:
+    moved = cases["moved"]
+    assert "resumed at step 8; not bit for bit: 2 ranks then, 1 now" in moved.log(0)
+    seen = sorted(chain(*chain(*moved.traced("ids"))))
+    assert seen == sorted(list(range(197)) * 4), "four epochs, every sample once in each"
+    expected = cases["whole-2"].epochs()[-1]["val_loss"]
+    assert moved.epochs()[-1]["val_loss"] == pytest.approx(expected, rel=0.5)
+
+
+def test_the_logs_hold_only_our_lines(cases: dict[str, Case]) -> None:
+    lines = cases["plain-1"].log(0).splitlines() + cases["plain-3"].log(0).splitlines()
+    assert [line for line in lines if not line.startswith("epoch=")] == []
+    assert cases["plain-3"].log(1) == cases["plain-3"].log(2) == ""
+
+
+def test_phases_explain_the_time(cases: dict[str, Case]) -> None:
+    phases = cases["plain-1"].end["phases"]
+    assert phases["other"] < 0.05 * phases["wall"], phases
+    assert all(phases[name] > 0 for name in ("start", "data", "compute", "evaluation", "saving"))
+
+
+def test_a_rank_that_raises_tells_its_cause(cases: dict[str, Case]) -> None:
+    case = cases["raises"]
+    assert 0 not in case.codes
+    assert "ValueError: as planned" in case.log(1) and "Traceback" in case.log(1)
+    errors = [json.loads(case.attempt.error_file(rank).read_text()) for rank in (0, 1)]
+    assert errors[0]["message"] == "rank 0 lost contact with another rank" and errors[1]["t"] <= errors[0]["t"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("keras3", "made a model of Keras 3", "import tf_keras as keras"),
+        ("unmonitored", "monitor=val_acuracy is not a metric", "did you mean val_accuracy?"),
+        ("alone", "strategy=mirrored trains in one process, and this run has 2 ranks", "strategy=multiworker"),
+    ],
+)
+def test_mistakes_are_one_line_and_a_hint(cases: dict[str, Case], name: str, message: str, hint: str) -> None:
+    case = cases[name]
+    assert set(case.codes) == {1}
+    line, second = [line for line in case.log(0).splitlines() if line][:2]
+    assert line.startswith("error: ") and message in line
+    assert second.startswith("hint: ") and hint in second
+    assert "Traceback" not in case.log(0)

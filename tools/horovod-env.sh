@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# An environment with the real Horovod, which needs a TensorFlow of its own: `make horovod-env`.
+#
+# The last Horovod (0.28.1) builds with TensorFlow 2.15, not with newer ones, and takes about five minutes on two cores.
+# So the wheel is kept in a cache directory named by the versions, and a second call takes a minute. pip's own cache
+# would not do: it knows a wheel by its name alone, and would hand out one that was built for another TensorFlow.
+set -euo pipefail
+
+tensorflow=2.15.1
+horovod=0.28.1
+python=${1:?usage: tools/horovod-env.sh PYTHON VENV}
+venv=${2:?usage: tools/horovod-env.sh PYTHON VENV}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/rampup/horovod/tensorflow-$tensorflow-py$("$python" -c 'import sys; print("%d%d" % sys.version_info[:2])')
+pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check)
+
+if [ -e "$venv/.ready" ]; then exit 0; fi
+for program in mpirun mpicxx cmake g++; do
+  if ! command -v "$program" > /dev/null; then
+    echo "error: $program is missing: Horovod is built from source" >&2
+    echo "hint: apt-get install openmpi-bin libopenmpi-dev cmake g++" >&2
+    exit 1
+  fi
+done
+"$python" -m venv "$venv"
+"${pip[@]}" install "tensorflow-cpu==$tensorflow" 'setuptools<70' packaging wheel cffi psutil pyyaml cloudpickle
+if ! compgen -G "$cache/horovod-$horovod-*.whl" > /dev/null; then
+  mkdir -p "$cache"
+  HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 \
+    "${pip[@]}" wheel --no-build-isolation --no-cache-dir --no-deps --wheel-dir "$cache" "horovod==$horovod"
+fi
+"${pip[@]}" install --no-deps "$cache"/horovod-"$horovod"-*.whl
+"$venv/bin/python" -c 'import horovod.tensorflow.keras as hvd; assert hvd.mpi_built()'
+touch "$venv/.ready"
