@@ -109,7 +109,7 @@ def test_a_study_is_cancelled_after_its_runs_have_saved(cli, sweep, eventually) 
     cli.env["LIVE"] = "60"
     sweep("p=bad", check=100)
     process = cli.start("sweep", "p=a,b,bad", "--", "python", "prog.py", "{p}")
-    eventually(lambda: len(list(cli.runs.glob("*/attempts/1/listens"))) == 2, what="one more runs")
+    eventually(lambda: list(cli.runs.glob("*/attempts/1/listens")), what="one runs")
     assert {p: row["state"] for p, row in runs_of(cli).items()} == {"a": "running", "b": "pending", "bad": "pending"}
     cli("cancel", "--study", "prog", "--save")
     process.communicate(timeout=30)

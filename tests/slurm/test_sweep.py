@@ -190,26 +190,31 @@ def test_runs_of_a_pack_are_cancelled_one_by_one(cli: Any, sandbox: Sandbox) -> 
 
 def test_ids_that_belong_to_another_study_now_are_left_alone(cli: Any, sandbox: Sandbox) -> None:
     """A Slurm that was set up anew gives the same ids again."""
+    words = ("sweep", "p=1,2", "--on", sandbox.name, "--slurm", "hold", "--name")
     for study in ("before", "after"):
-        cli("sweep", "p=1,2", "--on", sandbox.name, "--name", study, "--slurm", "hold", "--", "true")
+        cli(*words, study, "--", "true")
     (theirs,) = {row["dir"] for row in rows_of(cli, "after").values() if row["columns"]["p"] == 1}
     job = RunDir(theirs).recorded("submitted")["job"]
     (mine,) = {row["dir"] for row in rows_of(cli, "before").values() if row["columns"]["p"] == 1}
     ours = RunDir(mine).recorded("submitted")
     RunDir(mine).record("submitted", **{key: ours[key] for key in ("scheduler", "cluster", "job_name")}, job=job)
     sandbox.run("scancel", ours["job"])
-    cli("cancel", "--study", "before")
-    assert states_of(cli, "after") == {"pending": 2}
-    cli("cancel", "--study", "after")
-    assert states_of(cli, "after") == {"cancelled": 2}
+    assert "2 runs (1 going on, 1 started again)" in cli(*words, "before", "--", "true").stderr
+    waiting = sandbox.run("squeue", "--noheader", "--array", "--states=PENDING", "-o", "%i").split()
+    assert job in waiting, "what may be left of the run is ended, and nothing else"
+    for study in ("before", "after"):
+        cli("cancel", "--study", study)
+        assert states_of(cli, study) == {"cancelled": 2}
 
 
-def test_a_pack_in_which_a_run_saves_is_left_until_it_has(cli: Any, sandbox: Sandbox) -> None:
+def test_a_pack_in_which_a_run_saves_is_left_until_it_has(cli: Any, sandbox: Sandbox, tmp_path: Path) -> None:
     cli.script(SLOW_TO_SAVE, "slow.py")
+    calls = wrapped(cli, tmp_path, "scancel", "")
     words = ("sweep", "p=1,2,3", "--on", sandbox.name, "--name", "savers", "--pack", "1")
     cli(*words, "--", sys.executable, "slow.py", "{p}")
     sandbox.wait_for(lambda: list(cli.runs.glob("*/attempts/1/listens")), "one runs")
     cli("cancel", "--study", "savers", "--save")
+    assert not calls.exists(), "nobody ended the job"
     found = rows_of(cli, "savers")
     assert "saved" in (Path(found["1"]["dir"]) / "attempts/1/rank-0.log").read_text()
     assert [found[p]["attempts"] for p in "123"] == [1, 0, 0]

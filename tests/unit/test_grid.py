@@ -148,7 +148,7 @@ def test_a_point_is_the_same_however_its_keys_are_written(tmp_path: Path) -> Non
 
     plain = ids("lr=1,3")
     assert ids("train.lr=1,3") == plain
-    assert ids("lr=1,3", "cluster.launcher=pmix") == ids("train.lr=1,3", "checkpoint.keep=5") == plain
+    assert ids("train.lr=1,3", "checkpoint.keep=5") == plain
     assert ids("train.lr=1") == ids("lr=1", "checkpoint.keep=5") == plain[:1]
     two = {"tasks_per_node": "2"}
     assert ids("resources.tasks_per_node=1,2")[1:] == ids(options=two)

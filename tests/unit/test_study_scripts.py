@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from job_scripts import make_spec
 
+from rampup.diagnose.catalogue import Finding
 from rampup.errors import Refused
 from rampup.rundir import RunDir
 from rampup.spec import RunSpec
-from rampup.study import arrays, pack
+from rampup.study import arrays, launch, pack
+from rampup.study.grid import Point
+from rampup.study.members import Member
 
 FOLDER = Path("/shared/it's 100 %/runs/studies/s/array-1")
 SPECS = {
@@ -142,3 +145,15 @@ def test_a_pack_leaves_alone_what_was_taken_from_it(packed: RunDir, tmp_path: Pa
     assert ask_pack(tmp_path, ask) == "no\n"
     packed.record("submitting", task=0, job_name="s-other2")
     assert ask_pack(tmp_path, ask) == "no\n"
+
+
+def test_what_is_noted_is_of_the_run_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_size(spec: RunSpec, root: Path) -> list[Finding]:
+        return [Finding("size", "note", "", f"{spec.resources.tasks_per_node} tasks", "fewer")]
+
+    monkeypatch.setattr(launch, "preflight", of_size)
+    monkeypatch.setattr(launch, "preflight_alike", lambda spec: None)
+    members = [Member(Point({"p": number}, make_spec(), str(number))) for number in range(3)]
+    said: list[str] = []
+    launch.check(members, Path("/runs"), 3, said.append)
+    assert said == [f"note: {make_spec().resources.tasks_per_node} tasks; try: fewer"]
