@@ -1,5 +1,6 @@
 """`rampup list --study`, `--columns`, `--sort`: runs side by side, by their settings and metrics."""
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,13 @@ from rampup import runs
 from rampup.cli import output
 from rampup.cli.list import SHOWN, age, describe_briefly, state_words, tell_nothing
 from rampup.cli.studies import tell_states
+from rampup.errors import SchedulerError
 from rampup.records import Record
 from rampup.rundir import RunDir, State
 from rampup.shapes import number
 from rampup.states import Seen, look, states_of
 from rampup.study import columns as side_by_side
-from rampup.study.members import find
+from rampup.study.members import find, find_lost_submissions
 
 if TYPE_CHECKING:
     from rampup.report.points import Points
@@ -40,6 +42,9 @@ def compare(
     study: str | None, asked: str | None, sort: str | None, wanted: str | None, show_all: bool, as_json: bool
 ) -> int:
     found = find(study).runs() if study is not None else runs.all_runs()
+    if study is not None:
+        with contextlib.suppress(SchedulerError, OSError):  # who only looks can do without
+            find_lost_submissions(found)
     whole = show_all or wanted or study is not None
     seen = [look(run) for run in (found if whole else found[:SHOWN])]
     states = states_of(seen, causes=False)

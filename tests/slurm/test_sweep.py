@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rampup.rundir import RunDir
+from rampup.rundir import SUBMITTED_WITHIN_S, RunDir
 
 from .conftest import Sandbox
 
@@ -221,7 +221,7 @@ def test_a_pack_in_which_a_run_saves_is_left_until_it_has(cli: Any, sandbox: San
     assert [found[p]["state"] for p in "23"] == ["cancelled"] * 2
 
 
-@pytest.mark.parametrize("noticed_by", ["sweep", "cancel"])
+@pytest.mark.parametrize("noticed_by", ["sweep", "cancel", "list"])
 def test_a_sweep_that_is_killed_while_it_submits_submits_nothing_twice(
     cli: Any, sandbox: Sandbox, tmp_path: Path, noticed_by: str
 ) -> None:
@@ -232,6 +232,9 @@ def test_a_sweep_that_is_killed_while_it_submits_submits_nothing_twice(
     wrapped(cli, tmp_path, "sbatch", "")
     if noticed_by == "sweep":
         assert "2 runs (2 going on)" in cli(*words).stderr
+    if noticed_by == "list":
+        time.sleep(SUBMITTED_WITHIN_S)  # so long a run without a job counts as being submitted
+        assert [row["state"] for row in cli.json("list", "--study", "killed")] == ["pending", "pending"]
     assert submissions(calls) == 1
     assert Counter(cli.json("cancel", "--study", "killed").values()) == {"cancelled": 2}
 
