@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from rampup.errors import Refused
 from rampup.spec import Setting, SettingType, Value
 
 LIGHTNING_BASES = ("LightningModule", "LightningDataModule")
@@ -41,7 +42,10 @@ class Source:
 
     @cached_property
     def tree(self) -> ast.Module:
-        return ast.parse(self.file.read_bytes(), str(self.file))
+        try:
+            return ast.parse(self.file.read_bytes(), str(self.file))
+        except SyntaxError as error:
+            raise Refused(f"{error.filename}, line {error.lineno}: {error.msg}", "correct that line") from None
 
     @property
     def installed(self) -> bool:

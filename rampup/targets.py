@@ -75,10 +75,7 @@ def _class_at(target: str, base: Path, kind: str) -> tuple[Source, str, Found]:
     source = locate(module, (base,))
     if source is None:
         raise Refused(f"no module {module!r} in {base.absolute()}, and none is installed", _near_module(module, base))
-    try:
-        found = read_class(source, name)
-    except SyntaxError as error:
-        raise Refused(f"{error.filename}, line {error.lineno}: {error.msg}", "correct that line") from None
+    found = read_class(source, name)
     if found is None:
         raise Refused(f"{module} has no class {name!r}", nearest(name, source.classes()))
     if found.base and found.base != kind:
