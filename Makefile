@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench drill clean
+.PHONY: demo test check bench drill horovod-env clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,9 @@ bench: $(VENV)/.ready  ## ratios, measured side by side; the table goes into doc
 
 drill: $(VENV)/.ready  ## 200 kills and every fault on sandboxes, about an hour; the tables go into docs/reliability.md
 	$(BIN)/python -m benchmarks.drill --docs
+
+horovod-env:  ## .venv-horovod: the real Horovod with a TensorFlow of its own; built from source, about six minutes
+	tools/horovod-env.sh $(PYTHON) .venv-horovod
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,6 +1,6 @@
 """`make bench`: every line as a table on stdout and in bench.json; exits with 1 when a bound does not hold.
 
-python -m benchmarks.run                      all, in about twelve minutes
+python -m benchmarks.run                      all, in about half an hour
 python -m benchmarks.run control training     these parts alone; in bench.json they replace what was there of them
 python -m benchmarks.run --docs               and keep the table and the profile in docs/performance.md
 """
