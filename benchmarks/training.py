@@ -18,26 +18,26 @@ from benchmarks.measure import Line, faster, not_slower
 
 HERE = Path(__file__).parent
 WIDE = HERE / "wide"
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
 MNIST_SAMPLES, WIDE_SAMPLES = 55_000, 30_720
 MNIST_EPOCHS, LIGHTNING_EPOCHS, WIDE_EPOCHS = 4, 2, 4
 
 
-def with_rampup(samples: int, *words: str) -> float:
+def with_rampup(samples: int, *words: str, cpus: int = 1) -> float:
     """The seconds of the median epoch after the first, with metrics and progress on."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "RAMPUP_RUNS": folder, "XDG_STATE_HOME": folder}
-        argv = [RAMPUP, "run", *words, "--cpus-per-task", "1", "checkpoint.every=never"]
+        argv = [RAMPUP, "run", *words, "--cpus-per-task", str(cpus), "checkpoint.every=never"]
         subprocess.run(argv, env=env, check=True, capture_output=True)
         done = subprocess.run([RAMPUP, "show", "--history", "--json"], env=env, check=True, capture_output=True)
     rates = [float(row["samples_s"]) for row in json.loads(done.stdout) if "samples_s" in row]
     return samples / statistics.median(rates[1:])
 
 
-def with_script(argv: list[str]) -> float:
+def with_script(argv: list[str], threads: int = 1) -> float:
     """The script tells its own seconds per epoch."""
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(HERE.parent)}
     with tempfile.TemporaryDirectory() as folder:  # Lightning leaves its logs where it is
-        done = subprocess.run(argv, env=ONE_THREAD, cwd=folder, check=True, capture_output=True, text=True)
+        done = subprocess.run(argv, env=env, cwd=folder, check=True, capture_output=True, text=True)
     return float(done.stdout.rpartition("epoch_s ")[2].split()[0])
 
 

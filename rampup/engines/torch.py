@@ -36,6 +36,8 @@ def train(job: Job, task: Task) -> Outcome:
         torch.set_num_threads(context.threads)
     device = torch_device.choose(settings.device, context, job.gpus_per_node)
     torch_device.check_precision(settings.precision, device)
+    if device.type == "cpu":
+        cpu.keep_memory()
     with World(context, device) as world:
         return Training(job, task, world).run()
 
