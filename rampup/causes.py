@@ -14,12 +14,18 @@ from rampup.rundir import AttemptDir, RunDir
 
 SRUN = re.compile(r"srun: error: (?P<node>[^:]+): tasks? (?P<ranks>[\d,-]+): (?P<words>.*)")
 """srun names the task that ended first; the ones that it killed follow."""
+MPIRUN = re.compile(
+    r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]\s+Exit code:\s+(?P<code>\d+)"
+    r"|process rank (?P<killed>\d+) with PID \d+ on node \S+ exited\s+on signal (?P<signal>\d+)"
+)
+"""Open MPI names the first one alone."""
 EXIT_CODE = re.compile(r"exited with exit code (\d+)")
 SIGNALS = {(signal.strsignal(number) or "").lower(): int(number) for number in signal.Signals}
 """What srun says of a task that a signal ended."""
 LOST_PEER = re.compile(
     r"lost contact with another rank|can't join the others|connection (closed|reset) by peer|broken pipe"
-    r"|\bgloo\b|\bnccl\b|DistNetworkError|DistStoreError|ProcessGroup\w+|recvValue failed",
+    r"|\bgloo\b|\bnccl\b|DistNetworkError|DistStoreError|ProcessGroup\w+|recvValue failed"
+    r"|Horovod has been shut down|HorovodInternalError",
     re.IGNORECASE,
 )
 """Of a rank that fell because another one was gone."""
@@ -73,7 +79,7 @@ def first_to_fail(attempt: AttemptDir, rank: int | None, code: int | None) -> Su
     """A rank that lost contact with another one is suspected only when nobody else is."""
     errors = attempt.errors()
     fell = [error for error in errors if fell_because_of_another(error)]
-    exits = [Exit(rank, code)] if rank is not None and code is not None else exits_by_srun(attempt)
+    exits = [Exit(rank, code)] if rank is not None and code is not None else exits_by_launcher(attempt)
     fallen = {error.get("rank") for error in fell}
     exits = [end for end in exits if end.rank not in fallen] or exits
     if exits and signal_name(exits[0].code) and exits[0].rank not in fallen:
@@ -95,10 +101,21 @@ def _with_exit(error: Record, exits: list[Exit]) -> Suspect:
     return Suspect(error.get("rank"), seen.code if seen else None, seen.node if seen else "", "", error)
 
 
-def exits_by_srun(attempt: AttemptDir) -> list[Exit]:
-    """The ranks that ended badly, in the order in which srun heard of them, without those that it ended itself."""
+def exits_by_launcher(attempt: AttemptDir) -> list[Exit]:
+    """The ranks that ended badly, as mpirun or srun told. The tasks of srun are no ranks where mpirun started those."""
+    text = said_in_attempt(attempt)
+    first = MPIRUN.search(text)
+    if first is None:
+        return exits_by_srun(text)
+    if first["rank"]:
+        return [Exit(int(first["rank"]), int(first["code"]))]
+    return [Exit(int(first["killed"]), 128 + int(first["signal"]))]
+
+
+def exits_by_srun(text: str) -> list[Exit]:
+    """In the order in which srun heard of them, without those that it ended itself."""
     found = []
-    for line in said_in_attempt(attempt).splitlines():
+    for line in text.splitlines():
         match = SRUN.search(line)
         words = match["words"].strip().lower().removesuffix(" (core dumped)") if match else ""
         code = _code_of(words)
@@ -124,9 +141,10 @@ def ranks_in(text: str) -> list[int]:
 
 
 def said_in_attempt(attempt: AttemptDir) -> str:
-    """What Slurm and the job script said. A requeued job goes on in the log of the attempt before; the job script says
-    where each begins."""
-    log = RunDir(attempt.path.parent.parent).slurm_log(attempt.facts.get("job", ""))
+    """What Slurm and the job script said, or the launcher here. A requeued job goes on in the log of the attempt before;
+    the job script says where each begins."""
+    job = attempt.facts.get("job", "")
+    log = RunDir(attempt.path.parent.parent).slurm_log(job) if job else attempt.job_log
     text = log.read_text(errors="replace") if log.is_file() else ""
     mine = text.rpartition(f"rampup: attempt {attempt.number} ")[2]
     return mine.partition(f"rampup: attempt {attempt.number + 1} ")[0]

@@ -13,7 +13,7 @@ import msgspec
 from rampup.clusters.load import Profile
 from rampup.clusters.load import find as find_cluster
 from rampup.errors import Refused, UsageError, nearest
-from rampup.recipes.load import TYPES, check_required, flattened, read_toml
+from rampup.recipes.load import TYPES, check_required, check_settings, flattened, read_toml
 from rampup.recipes.load import load as load_recipe
 from rampup.software import absolute
 from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
@@ -21,8 +21,10 @@ from rampup.times import every_of, seconds_of
 from rampup.values import checked, guessed, parsed
 
 SMOKE_TIME = "0:02:00"
-LAUNCHERS = {"local": ("spawn",), "slurm": ("srun", "pmix", "mpirun", "torchrun")}
+LAUNCHERS = {"local": ("spawn", "mpirun"), "slurm": ("srun", "pmix", "mpirun", "torchrun")}
 """Which can work inside what a scheduler grants."""
+ONE_GPU_PER_RANK = ("torch", "lightning")
+"""Engines; Keras can drive several GPUs with one rank, and a command decides itself."""
 FILE_KEYS = ("recipe", "command", "name", "on", "train", "checkpoint", "resources", "cluster", "trainer")
 CHECKPOINT = {
     "every": Setting("str", "auto", "auto, 100steps, 30s, 15min, 2h, 1epoch or never; auto: at most 1 % of the time"),
@@ -135,9 +137,13 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
         put_setting(tables, text)
     if request.dev:
         take_one_batch(tables, recipe)
+    if recipe is not None and recipe.engine in ONE_GPU_PER_RANK:
+        give_each_gpu_a_rank(tables["resources"])
     make_absolute(tables, file, cwd)
     if recipe is not None and recipe.required:
         check_required(recipe, tables["train"].origins)
+    if recipe is not None and recipe.check:
+        recipe = check_settings(recipe, tables["train"].values)
     return make_spec(request, table, recipe, command, cluster, tables, file, base if command else cwd)
 
 
@@ -161,8 +167,16 @@ def take_one_batch(tables: Mapping[str, Table], recipe: RecipeInfo | None) -> No
         tables["resources"].put(key, 1, "--dev")
     tables["resources"].put("gpus_per_node", 0, "--dev")
     tables["checkpoint"].put("every", "never", "--dev")
-    key = "fast_dev_run" if "fast_dev_run" in tables["train"].schema else "max_steps"
-    tables["train"].put(key, 1, "--dev")
+    known = tables["train"].schema
+    for key in ("fast_dev_run",) if "fast_dev_run" in known else ("max_steps", "eval_batches"):
+        if key in known:
+            tables["train"].put(key, 1, "--dev")
+
+
+def give_each_gpu_a_rank(resources: Table) -> None:
+    gpus = resources.values["gpus_per_node"]
+    if isinstance(gpus, int) and gpus > 1 and resources.origins["resources.tasks_per_node"] == "default":
+        resources.put("tasks_per_node", gpus, "one for each GPU")
 
 
 def given(request: Request, table: Mapping[str, Any]) -> dict[str, Any]:

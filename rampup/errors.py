@@ -11,6 +11,8 @@ RampupError                 exit 1   something failed
 
 from collections.abc import Iterable
 
+MOST_LISTED = 60
+
 
 class RampupError(Exception):
     """What failed, with the value received; `hint` is one command or edit that helps."""
@@ -48,10 +50,10 @@ class RunNotFound(RampupError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The hint for an unknown name: the closest known one, and the list."""
+    """The hint for an unknown name: the closest known one, and the list; of a long one the closest ones."""
     import difflib  # only a mistake pays for it
 
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    listed = ", ".join(names) if names else "none"
+    close = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
+    listed = ", ".join(close if close and len(names) > MOST_LISTED else names) or "none"
     return f"did you mean {close[0]}? known: {listed}" if close else f"known: {listed}"

@@ -32,6 +32,8 @@ class Found(NamedTuple):
     """It takes any name, or it is not known which."""
     base: str = ""
     """LightningModule or LightningDataModule, when it comes from one."""
+    methods: frozenset[str] | None = None
+    """What it and its bases define, Lightning's own apart; none when the source does not tell all."""
 
 
 class Source:
@@ -148,7 +150,7 @@ def read_class(source: Source, name: str, followed: int = 0) -> Found | None:
         module, there = source.imported()[name]
         other = locate(module, source.places)
         if there in LIGHTNING_BASES:
-            return Found({}, base=there)
+            return Found({}, base=there, methods=frozenset())
         return read_class(other, there, followed + 1) if other else Found({}, free=True)
     return Found({}, free=True) if _may_have(source, name) else None
 
@@ -178,20 +180,33 @@ def _may_have(source: Source, name: str) -> bool:
 def _read_definition(source: Source, definition: ast.ClassDef, followed: int) -> Found:
     bases = [found for base in definition.bases if (found := _read_base(source, base, followed)) is not None]
     kind = next((found.base for found in bases if found.base), "")
+    methods = _methods(definition, bases)
     made = [part for part in definition.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
     if not made:
         first = next((found for found in bases if found.settings or found.free), Found({}))
-        return first._replace(base=kind)
+        return first._replace(base=kind, methods=methods)
     settings, required = _arguments(made[-1].args, definition.name)
     if made[-1].args.kwarg is None:
-        return Found(settings, required, base=kind)
+        return Found(settings, required, base=kind, methods=methods)
     passed_on = {name: setting for found in bases for name, setting in found.settings.items()}
-    return Found({**passed_on, **settings}, required, free=True, base=kind)
+    return Found({**passed_on, **settings}, required, free=True, base=kind, methods=methods)
+
+
+def _methods(definition: ast.ClassDef, bases: list[Found]) -> frozenset[str] | None:
+    known = [found.methods for found in bases if found.methods is not None]
+    if len(known) < len(definition.bases) or definition.decorator_list:
+        return None
+    assigned = [each for part in definition.body if isinstance(part, ast.Assign) for each in part.targets]
+    names = [part.name for part in definition.body if isinstance(part, ast.FunctionDef)]
+    names += [target.id for target in assigned if isinstance(target, ast.Name)]
+    return frozenset(names).union(*known)
 
 
 def _read_base(source: Source, base: ast.expr, followed: int) -> Found | None:
     if isinstance(base, ast.Attribute):
-        return Found({}, base=base.attr) if base.attr in LIGHTNING_BASES else Found({}, free=True)
+        if base.attr in LIGHTNING_BASES:
+            return Found({}, base=base.attr, methods=frozenset())
+        return Found({}, free=True)
     if isinstance(base, ast.Name):
         return read_class(source, base.id, followed + 1) if followed < MAX_FOLLOWED else Found({}, free=True)
     return None

@@ -130,6 +130,15 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Further directives that the site wants."""
 
 
+class Needs(Struct, frozen=True, kw_only=True):
+    """What a recipe needs because of its settings: its own check says so."""
+
+    modules: dict[str, str] = {}
+    """Modules that must be importable, each with the setting that needs it."""
+    data: tuple[str, ...] = ()
+    """Data sets that `rampup fetch` knows."""
+
+
 class RecipeInfo(Struct, frozen=True, kw_only=True):
     """A recipe's recipe.toml: what it is, what it needs, which settings it has."""
 
@@ -154,6 +163,10 @@ class RecipeInfo(Struct, frozen=True, kw_only=True):
     """Whether it takes settings that nobody has declared (**kwargs)."""
     notes: tuple[tuple[str, str], ...] = ()
     """What is doubtful about it, each with a remedy."""
+    check: str = ""
+    """`module:function` of the folder, which looks at the settings before anything is submitted."""
+    also: dict[str, str] = {}
+    """Modules that must be importable because of a setting, each with that setting."""
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):

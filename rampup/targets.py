@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rampup import keras_targets
-from rampup.engines.lightning_settings import INSTEAD, LIGHTNING
+from rampup.engines.lightning_settings import INSTEAD, LIGHTNING, YOURS_FIRST, check
 from rampup.engines.lightning_version import check_installed
 from rampup.errors import Refused, nearest
 from rampup.records import Record
@@ -21,6 +21,7 @@ from rampup.spec import RecipeInfo, Setting
 
 TRAINER = "trainer."
 FORM = "write pkg.mod:Class, as in `import pkg.mod`, from the folder that holds pkg"
+ON_EVERY_RANK = ("__init__", "setup", "train_dataloader", "val_dataloader")
 DOWNLOADS = ("urlretrieve", "urlopen", "load_dataset", "snapshot_download", "hf_hub_download", "download_url")
 
 
@@ -36,7 +37,7 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
         return of_function
     check_installed(may_be_absent=True)  # the run may have an environment of its own
     source, name, module = _class_at(target, base, "LightningModule")
-    parts, sources = [module], [source]
+    parts, sources, names = [module], [source], [name]
     if given.get("data"):
         if "data" in module.settings:
             raise Refused(
@@ -45,7 +46,9 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
         data_source, data_name, data = _class_at(str(given["data"]), base, "LightningDataModule")
         parts.append(data)
         sources.append(data_source)
+        names.append(data_name)
     own = {key: setting for part in parts for key, setting in part.settings.items()}
+    check(given, own)
     needed = [each for source in sources if not source.installed for each in needed_packages(source)]
     return RecipeInfo(
         name=name,
@@ -55,9 +58,12 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
         entry=target,
         requires=tuple(dict.fromkeys(["torch", "lightning", *needed])),
         settings=_merged(own) | _trainer_settings(given, own),
-        required=tuple(dict.fromkeys(key for part in parts for key in part.required)),
+        required=tuple(dict.fromkeys([*(key for part in parts for key in part.required), *_needs_data(source, parts)])),
         free=any(part.free for part in parts),
-        notes=tuple(_doubts(sources[-1], data_name)) if given.get("data") else (),
+        notes=(
+            *_without_validation(name, module),
+            *(doubt for pair in zip(sources, names, strict=True) for doubt in _downloads(*pair)),
+        ),
     )
 
 
@@ -77,7 +83,9 @@ def _class_at(target: str, base: Path, kind: str) -> tuple[Source, str, Found]:
         raise Refused(f"no module {module!r} in {base.absolute()}, and none is installed", _near_module(module, base))
     found = read_class(source, name)
     if found is None:
-        raise Refused(f"{module} has no class {name!r}", nearest(name, source.classes()))
+        raise Refused(
+            f"{module} has no class or function {name!r}", nearest(name, source.classes() | source.functions())
+        )
     if found.base and found.base != kind:
         hint = f"rampup run MODULE data={target}" if kind == "LightningModule" else f"name a {kind}"
         raise Refused(f"{target} is a {found.base}, not a {kind}", hint)
@@ -94,7 +102,7 @@ def _near_module(module: str, base: Path) -> str:
 def _merged(own: Mapping[str, Setting]) -> dict[str, Setting]:
     """One name, one value: an argument that is called as a setting of the engine has the engine's type and help."""
     settings = {**LIGHTNING, **own}
-    for key in LIGHTNING.keys() & own.keys():
+    for key in (LIGHTNING.keys() & own.keys()) - set(YOURS_FIRST):
         default = own[key].default if own[key].default is not None else LIGHTNING[key].default
         settings[key] = replace(LIGHTNING[key], default=default)
     return settings
@@ -124,11 +132,26 @@ def _trainer_settings(given: Mapping[str, Any], own: Mapping[str, Setting]) -> d
     return {key: known[key.removeprefix(TRAINER)] for key in wanted}
 
 
-def _doubts(source: Source, name: str) -> Iterator[tuple[str, str]]:
+def _needs_data(source: Source, parts: list[Found]) -> tuple[str, ...]:
+    """A module without loaders of its own can't do without a data module; not where one may be assigned to it."""
+    methods = parts[0].methods
+    if len(parts) > 1 or methods is None or "train_dataloader" in methods or "data" in parts[0].settings:
+        return ()
+    named = (node.attr for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))
+    return () if "train_dataloader" in named else ("data",)
+
+
+def _without_validation(name: str, module: Found) -> Iterator[tuple[str, str]]:
+    if module.methods is not None and "validation_step" not in module.methods:
+        cause = f"{name} has no validation_step: nothing will tell how good it is on data that it has not seen"
+        yield cause, "add validation_step(), which logs val_loss, and a val_dataloader()"
+
+
+def _downloads(source: Source, name: str) -> Iterator[tuple[str, str]]:
     """A download that every rank would make: prepare_data() is called once on each node, setup() on every rank."""
     definition = source.classes().get(name)
     for part in definition.body if definition else ():
-        if isinstance(part, ast.FunctionDef) and part.name in ("__init__", "setup"):
+        if isinstance(part, ast.FunctionDef) and part.name in ON_EVERY_RANK:
             found = next((node for node in ast.walk(part) if isinstance(node, ast.Call) and _is_download(node)), None)
             if found:
                 where = f"line {found.lineno} of {source.file.name}"

@@ -87,6 +87,15 @@ def cifar10() -> Path:
     return folder("cifar10")
 
 
+@pytest.fixture(scope="session")
+def horovod_env() -> Path:
+    """The real Horovod. Without it the tests are skipped; .ci/run builds it first."""
+    found = Path(__file__).parents[1] / ".venv-horovod"
+    if not (found / ".ready").exists():
+        pytest.skip("there is no .venv-horovod: `make horovod-env` builds it, once, in some minutes")
+    return found
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system, just large enough for a run to be started on it."""

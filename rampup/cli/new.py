@@ -11,19 +11,27 @@ from rampup.config import clean_name
 from rampup.errors import Refused
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
+ENGINES = ("loop", "lightning", "keras")
 
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    help="What trains: a loop of your own (the default), a LightningModule, or a Keras model.",
+)
 @dry_run_option
-def command(directory: Path, dry_run: bool) -> int:
-    """A small project of your own: a training loop, its settings, and a test.
+def command(directory: Path, engine: str, dry_run: bool) -> int:
+    """A small project of your own: what to train, its settings, and a test.
 
     \b
     rampup new my-project
     cd my-project && rampup run
+    rampup new my-module --engine lightning
     """
-    files = sorted(path for path in (TEMPLATES / "loop").iterdir() if path.is_file())
+    files = sorted(path for path in (TEMPLATES / engine).iterdir() if path.is_file())
     check_place(directory)
     for file in files:
         print(directory / file.name)

@@ -17,7 +17,7 @@ from rampup.errors import UsageError
 
 RESOURCE_OPTIONS = {
     "nodes": ("N", "Machines."),
-    "tasks_per_node": ("T", "Ranks on each machine."),
+    "tasks_per_node": ("T", "Ranks on each machine (default: 1; torch and Lightning: one for each GPU)."),
     "gpus_per_node": ("G", "GPUs on each machine."),
     "cpus_per_task": ("C", "CPUs of each rank (default: a fair share; 1 on a cluster)."),
     "mem": ("M", "Memory of each machine, e.g. 16G."),

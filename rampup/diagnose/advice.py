@@ -45,6 +45,8 @@ class Facts(NamedTuple):
     threads: int | None = None
     """Of each rank."""
     device: str = "cpu"
+    loader: Mapping[str, Any] = {}
+    """How an engine with data loaders reads them, and the `remedy` when that is too slow."""
     cpus: int | None = None
     """Of one node."""
     cpu_percent: float | None = None
@@ -153,11 +155,13 @@ def data_heavy(facts: Facts) -> Iterator[Finding]:
     share = facts.share("data")
     if share < HEAVY:
         return
-    about = f"{share:.0%} of the time went into data loading"
-    if "num_workers" in facts.train:
+    about, waits = f"{share:.0%} of the time went into data loading", "training waits for its batches"
+    if facts.loader.get("remedy"):
+        yield Finding("data-heavy", "note", about, waits, str(facts.loader["remedy"]))
+    elif isinstance(facts.train.get("num_workers"), int):
         workers = max(1, (facts.cpus or 4) // max(1, _ranks_per_node(facts)) - 1)
-        workers = max(workers, 2 * int(facts.train["num_workers"] or 0))
-        yield Finding("data-heavy", "note", about, "training waits for its batches", f"num_workers={workers}")
+        workers = max(workers, 2 * facts.train["num_workers"])
+        yield Finding("data-heavy", "note", about, waits, f"num_workers={workers}")
     else:
         remedy = _larger("batch_size", facts, 2) or "load the data once, before the loop"
         yield Finding(

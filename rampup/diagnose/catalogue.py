@@ -74,7 +74,7 @@ def preflight(spec: RunSpec, runs_root: Path) -> list[Finding]:
     from rampup.diagnose import request, request_software  # they build on the records of this file
 
     of_software = (request_software.environment, request_software.imports)
-    checks = (request.data, request.size, request.device, request.precision, request.program)
+    checks = (request.data, request.size, request.launcher, request.device, request.precision, request.program)
     findings = [finding for check in (*of_software, *checks) for finding in _passed(check(spec))]
     findings += _passed(runs_root_writable(runs_root))
     findings += _passed(runs_root_room(runs_root))
@@ -87,9 +87,10 @@ def preflight(spec: RunSpec, runs_root: Path) -> list[Finding]:
 
 def preflight_alike(spec: RunSpec) -> None:
     """For a run that differs from one that has passed in its settings alone: refuse what those can spoil."""
-    from rampup.diagnose import request
+    from rampup.diagnose import request, request_software
 
-    for check in (request.size, request.device, request.precision, request.program):
+    of_needs = (request_software.imports, request.data)
+    for check in (*of_needs, request.size, request.launcher, request.device, request.precision, request.program):
         for _ in _passed(check(spec)):
             continue
 

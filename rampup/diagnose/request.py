@@ -1,4 +1,4 @@
-"""The part of the catalogue that looks at what a run asks for: data, size, device, precision, program.
+"""The part of the catalogue that looks at what a run asks for: data, size, launcher, device, precision, program.
 
 Only `preflight` reads it. On a cluster with a queue the job runs on another machine, so what this one has (GPUs, CPU
 type) decides on `local` alone.
@@ -11,6 +11,7 @@ from pathlib import Path
 from rampup import software
 from rampup.diagnose import machine
 from rampup.diagnose.catalogue import Finding, data_set
+from rampup.engines import keras_version
 from rampup.errors import nearest
 from rampup.snapshot import script_index
 from rampup.spec import RunSpec
@@ -43,6 +44,18 @@ def size(spec: RunSpec) -> Iterator[Finding]:
         )
 
 
+def launcher(spec: RunSpec) -> Iterator[Finding]:
+    """Who starts the ranks is there, and starts ranks of MPI where the run needs them."""
+    name, here = spec.cluster.launcher, _is_here(spec)
+    of_mpi = name in ("mpirun", "pmix") or (name == "srun" and "SLURM_MPI_TYPE" in spec.cluster.env)
+    if keras_version.needs_horovod(spec.train, spec.resources.world_size) and not of_mpi:
+        cause = f"strategy=horovod needs ranks that MPI has started, and the launcher {name} starts plain ones"
+        yield _problem("launcher", cause, "--launcher mpirun" if here else "--launcher mpirun, or --launcher pmix")
+    if name == "mpirun" and here and shutil.which("mpirun") is None and not _may_come_in_the_job(spec):
+        cause = "--launcher mpirun, and there is no mpirun on this machine"
+        yield _problem("launcher", cause, "install Open MPI, as openmpi-bin on Debian, or load its module")
+
+
 def device(spec: RunSpec) -> Iterator[Finding]:
     asked = spec.resources.gpus_per_node
     if asked < 0:
@@ -57,16 +70,14 @@ def device(spec: RunSpec) -> Iterator[Finding]:
 
 
 def precision(spec: RunSpec) -> Iterator[Finding]:
-    wanted = spec.train.get("precision") if spec.kind == "engine" else None
-    if wanted not in ("fp16", "bf16") or not _computes_on_cpu(spec):
+    wanted = str(spec.train.get("precision")) if spec.kind == "engine" else ""
+    if not wanted.startswith(("fp16", "16-", "bf16")) or not _computes_on_cpu(spec):
         return
-    if wanted == "fp16":
-        yield _problem("fp16", "precision=fp16 does not train on a CPU", "precision=fp32")
+    if not wanted.startswith("bf16"):
+        yield _problem("fp16", f"precision={wanted} does not train on a CPU", "precision=fp32")
     elif _is_here(spec) and not _bf16_is_fast():
-        cause = (
-            "precision=bf16: this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than with fp32"
-        )
-        yield _problem("bf16", cause, "precision=fp32")
+        slow = "this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than with fp32"
+        yield _problem("bf16", f"precision={wanted}: {slow}", "precision=fp32")
 
 
 def program(spec: RunSpec) -> Iterator[Finding]:

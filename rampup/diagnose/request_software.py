@@ -9,11 +9,12 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from rampup import software
-from rampup.diagnose.catalogue import Finding, install
+from rampup.diagnose.catalogue import Finding
 from rampup.engines import keras_version
 from rampup.errors import RampupError
 from rampup.recipes.load import HERE as BUILTIN
@@ -21,6 +22,15 @@ from rampup.spec import RecipeInfo, RunSpec
 
 ABSENT = "import sys, importlib.util as i; print(*[m for m in sys.argv[1:] if i.find_spec(m) is None])"
 """Which of some modules a Python does not have, without importing them."""
+VERSIONS = """
+from rampup.engines import keras_version
+from rampup.errors import RampupError
+try:
+    keras_version.check()
+except RampupError as error:
+    print(error.message, error.hint, sep="\\n")
+"""
+"""What every rank will say of TensorFlow and Keras in that Python."""
 ASK_WITHIN_S = 60.0
 OTHERS = "--env is the path of a venv, conda:NAME, container:IMAGE.sif, or none"
 
@@ -50,15 +60,14 @@ def imports(spec: RunSpec) -> Iterator[Finding]:
     if kind in ("conda", "container"):
         yield Finding("software", "ok", f"what {recipe.name} imports: seen in the job alone, inside {kind}:{path}")
         return
-    needed = list(recipe.requires)
-    needed += ["lightning"] if spec.train.get("engine") == "lightning" else []
+    needed = [*recipe.requires, *_by_settings(spec)]
     if kind == "venv":
         yield from _in_venv(spec, recipe, path, ["rampup", *needed] if _needs_rampup(spec) else needed)
         return
     for module in needed:
         if find_spec(module.partition(".")[0]) is None:
-            cause = f"recipe {recipe.name} needs {module}, which is not installed"
-            yield _problem("software", cause, install(recipe.extra) if recipe.extra else f"pip install {module}")
+            cause = f"{_who_needs(spec, module)} needs {module}, which is not installed"
+            yield _problem("software", cause, _how_to_get(recipe, "pip", module))
     if recipe.engine == "keras":
         yield from _keras()
 
@@ -70,6 +79,31 @@ def _keras() -> Iterator[Finding]:
         yield _problem("software", error.message, error.hint)
 
 
+def _by_settings(spec: RunSpec) -> dict[str, str]:
+    """The modules that a setting needs, with that setting."""
+    assert spec.recipe is not None
+    by_engine = {"lightning": "engine=lightning"} if spec.train.get("engine") == "lightning" else {}
+    if keras_version.needs_horovod(spec.train, spec.resources.world_size):
+        by_engine["horovod"] = "strategy=horovod"
+    return {**by_engine, **spec.recipe.also}
+
+
+def _who_needs(spec: RunSpec, *modules: str) -> str:
+    assert spec.recipe is not None
+    settings = [setting for module, setting in _by_settings(spec).items() if module in modules]
+    return " with ".join([f"recipe {spec.recipe.name}", *settings])
+
+
+def _how_to_get(recipe: RecipeInfo, pip: str, *modules: str) -> str:
+    """By an extra of rampup's, where it brings a module in a version that works, or by the module's own name."""
+    if modules == ("horovod",):  # built from source, for one version of TensorFlow
+        return keras_version.BUILD_HOROVOD
+    extras = {module: recipe.extra for module in ("rampup", *recipe.requires) if recipe.extra}
+    extras.setdefault("lightning", "lightning")
+    names = [f"rampup[{extras[module]}]" if module in extras else module for module in modules]
+    return f"{pip} install {shlex.join(dict.fromkeys(names))}"
+
+
 def _needs_rampup(spec: RunSpec) -> bool:
     """An engine does, and so do our own scripts."""
     ours = spec.recipe is not None and Path(spec.recipe.folder).parent == BUILTIN
@@ -78,27 +112,42 @@ def _needs_rampup(spec: RunSpec) -> bool:
 
 def _in_venv(spec: RunSpec, recipe: RecipeInfo, path: str, needed: list[str]) -> Iterator[Finding]:
     python = f"{path}/bin/python"
-    try:
-        asked = subprocess.run(
-            [python, "-c", ABSENT, *(module.partition(".")[0] for module in needed)],
-            capture_output=True,
-            text=True,
-            timeout=ASK_WITHIN_S,
-            cwd="/",
-        )
-        words = asked.stderr.strip().splitlines() if asked.returncode else []
-    except (OSError, subprocess.TimeoutExpired) as error:
-        asked, words = None, [str(error)]
-    if asked is None or asked.returncode:
-        cause = f"{python} can't be started here: {words[-1] if words else 'it gives no reason'}"
+    told, failure = _answer(python, ABSENT, *(module.partition(".")[0] for module in needed))
+    absent = told.split()
+    if failure:
+        cause = f"{python} can't be started here: {failure}"
         if spec.cluster.modules or software.listed(spec):  # it may need them
             yield Finding("software", "note", "software", cause, "load the modules of the job, then try it again here")
         else:
             yield _problem("software", cause, f"make it anew: python -m venv --clear {shlex.quote(path)}")
-    elif absent := asked.stdout.split():
-        what = f"rampup[{recipe.extra}]" if recipe.extra else " ".join(absent)
-        cause = f"recipe {recipe.name} needs {' and '.join(absent)}, which the environment {path} has not"
-        yield _problem("software", cause, f"{shlex.quote(python)} -m pip install {shlex.quote(what)}")
+    elif absent:
+        cause = f"{_who_needs(spec, *absent)} needs {' and '.join(absent)}, which the environment {path} has not"
+        yield _problem("software", cause, _how_to_get(recipe, f"{shlex.quote(python)} -m pip", *absent))
+    elif recipe.engine == "keras":
+        yield from _keras_in(python)
+
+
+def _keras_in(python: str) -> Iterator[Finding]:
+    told, failure = _answer(python, VERSIONS)
+    message, _, hint = told.strip().partition("\n")
+    if failure:
+        yield Finding("software", "note", "software", f"{python} does not tell its TensorFlow: {failure}", "")
+    elif message:
+        by_pip = hint.startswith("pip ")
+        yield _problem("software", f"{python}: {message}", f"{shlex.quote(python)} -m {hint}" if by_pip else hint)
+
+
+@cache
+def _answer(python: str, *program: str) -> tuple[str, str]:
+    """What a program prints in that Python, or why it prints nothing; asked once for all points of a sweep."""
+    try:
+        asked = subprocess.run([python, "-c", *program], capture_output=True, text=True, timeout=ASK_WITHIN_S, cwd="/")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    if asked.returncode:
+        words = asked.stderr.strip().splitlines()
+        return "", words[-1] if words else "it gives no reason"
+    return asked.stdout, ""
 
 
 def _venv(place: Path) -> Iterator[Finding]:

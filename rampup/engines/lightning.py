@@ -15,12 +15,14 @@ from typing import Any
 
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
+from lightning.pytorch import LightningModule, Trainer, seed_everything
 
 from rampup import __version__
 from rampup.engines import cpu, lightning_loops, lightning_profile, torch_device
 from rampup.engines.lightning_data import Positions
-from rampup.engines.lightning_plugins import RankEnvironment, RunLogger, SafeCheckpointIO
+from rampup.engines.lightning_insight import Looks
+from rampup.engines.lightning_loaders import Loaders
+from rampup.engines.lightning_plugins import RankEnvironment, Rare, RunLogger, SafeCheckpointIO
 from rampup.engines.lightning_recipe import Recipe
 from rampup.engines.lightning_rows import Rows
 from rampup.engines.lightning_state import FILE, State
@@ -38,11 +40,12 @@ ACCELERATORS = {"cpu": "cpu", "cuda": "gpu", "mps": "mps"}
 UNTRUE_HERE = (
     ".*dataloader is not resumable.*",
     ".*does not have many workers.*",
+    ".*DataLoader will create.*",
     ".*smaller than the logging interval.*",
     ".*`srun` command is available.*",
     ".*LeafSpec.*",
 )
-"""Warnings of Lightning's about what rampup does, by the number of all CPUs of a machine, or about its own code."""
+"""Warnings about what rampup does or says itself, by the number of all CPUs of a machine, or about their own code."""
 UNUSED_PARAMETERS = "finished reduction in the prior iteration"
 
 
@@ -56,6 +59,8 @@ def train(job: Job, task: Target | Task) -> Outcome:
     if context.threads:
         torch.set_num_threads(context.threads)
     device = torch_device.choose(settings.device, context, job.gpus_per_node)
+    if device.type == "cpu":
+        cpu.keep_memory()
     quiet()
     with World(context, device) as world:
         built = Recipe(task, world) if isinstance(task, Task) else task
@@ -85,7 +90,7 @@ def quiet() -> None:
         warnings.filterwarnings("ignore", message=words)
 
 
-class Training(Callback):
+class Training(Rare):
     """One rank's side of a run: the Trainer, and who is told what its loops do."""
 
     def __init__(self, job: Job, world: World, task: Target | Recipe) -> None:
@@ -96,10 +101,12 @@ class Training(Callback):
         arguments = {**task.trainer(), **self._where()}
         if job.smoke:  # a trial of the job script: each attempt takes one step
             arguments["max_steps"] = self._start() + 1
+        self.loaders = Loaders(job, world, task.workers())
+        self.looks = Looks(job, world, task.classes(), self._log)
         folder = run.path / "lightning"
         self.trainer = Trainer(
             **arguments,
-            callbacks=[self],
+            callbacks=[self.looks, self],
             plugins=[RankEnvironment(job.context), SafeCheckpointIO(job.checkpoints)],
             logger=RunLogger(folder, run.path / "tb", self._log),
             profiler=lightning_profile.build(job),
@@ -127,11 +134,6 @@ class Training(Callback):
     def _where(self) -> dict[str, Any]:
         """As many devices as there are ranks, whoever has started them."""
         context, wish = self.job.context, self.job.settings.get("strategy", "auto")
-        if wish != "auto" and (not wish.startswith("ddp") or wish.endswith(("_spawn", "_fork", "_notebook"))):
-            raise RampupError(
-                f"strategy={wish}: only ddp and its variants are saved and resumed by this engine",
-                "strategy=auto, or strategy=ddp_find_unused_parameters_true",
-            )
         if context.world_size > 1 and wish == "auto":
             # A module that steps its own optimizers rarely uses all parameters in each of them.
             wish = "ddp" if self.module.automatic_optimization else "ddp_find_unused_parameters_true"
@@ -155,6 +157,7 @@ class Training(Callback):
             self.trainer.fit(self.module, datamodule=self.data, ckpt_path=path, weights_only=False if path else None)
         except Stopped:
             stopped = True
+            self.looks.show()
         finally:
             job.saving.end()
         job.progress.end()
@@ -182,7 +185,11 @@ class Training(Callback):
         self.positions.making(kind)
 
     def attach(self, loaders: list[Any]) -> list[Any]:
+        self.loaders.suit(loaders, training=True)
         return self.positions.attach(loaders)
+
+    def validation_loaders(self, loaders: list[Any]) -> None:
+        self.loaders.suit(loaders, training=False)
 
     def between_steps(self, resuming: bool) -> None:
         job, step = self.job, self.trainer.global_step
@@ -203,7 +210,9 @@ class Training(Callback):
     def epoch_ended(self) -> None:
         if self.fast:  # then Lightning calls no logger
             self.rows.log(self.trainer.callback_metrics)
-        self.rows.epoch_ended(self.trainer.global_step, self.trainer.current_epoch)
+        whole = lightning_loops.is_whole(self.trainer)
+        self.rows.epoch_ended(self.trainer.global_step, self.trainer.current_epoch, whole)
+        self.loaders.epoch_ended()
 
     def _log(self, metrics: Mapping[str, Any]) -> None:
         self.rows.log(metrics)
@@ -219,7 +228,7 @@ class Training(Callback):
             job.saving.saved = step
             self._tell_resumed(step)
         if not trainer.enable_validation:
-            self._note(f"{type(pl_module).__name__} has no validation: there will be no val_ metrics")
+            self._note(f"{type(pl_module).__name__} has no validation: add validation_step() and val_dataloader()")
         job.progress.begin(self._all_steps(), self._epochs(), self.rows.loss.of_epoch, step)
         job.saving.cadence.begin(0)  # epochs are counted here: their steps are not known for every loader
         job.stop.listen()

@@ -12,9 +12,10 @@ import torch
 from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.fabric.utilities.types import _Stateful
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from rampup.engines.torch_state import random_state, set_random_state
+from rampup.engines.torch_workers import WorkerSeeds, is_map_style, live_on
 
 Record = dict[str, Any]
 OWN = "rampup_pass"
@@ -54,10 +55,8 @@ class Positions:
     def inexact(self) -> list[str]:
         """Why an epoch that is taken up in its middle may not be what it would have been."""
         loaders = [each.loader for each in self._passes]
-        reread = any(not _is_map_style(loader) for loader in loaders)
-        workers = any(_is_map_style(loader) and loader.num_workers for loader in loaders)
-        found = ["the data was read forward, which is exact if it comes in the same order again"] if reread else []
-        return found + (["random numbers in the loader's workers begin anew"] if workers else [])
+        reread = any(not is_map_style(loader) for loader in loaders)
+        return ["the data was read forward, which is exact if it comes in the same order again"] if reread else []
 
 
 class Pass:
@@ -79,13 +78,25 @@ class Pass:
             states = [generator.get_state() for generator in generators]
             now = random_state(device)
             self.began = {"random": now, "generators": states, "batches": self._positions.batches()}
+            self.began["workers live"] = live_on(self.loader)
+            self._seed_workers()
             return begin()
         skip, self._skip = self._skip, None
+        _set_sampler_epoch(self.loader, self._positions.epoch())  # workers ask for indices before Lightning does it
+        rest = _Rest(self.loader, skip)
+        if self.began.get("workers live"):
+            rest.wake_workers(begin)
         set_random_state(self.began["random"], device)
         for generator, state in zip(generators, self.began["generators"], strict=False):
             generator.set_state(state)
-        _set_sampler_epoch(self.loader, self._positions.epoch())  # workers ask for indices before Lightning does it
-        return _without_first(self.loader, begin, skip)
+        self._seed_workers()
+        return rest.read(begin)
+
+    def _seed_workers(self) -> None:
+        """The same in a later attempt that takes up this pass."""
+        seeds = getattr(self.loader, "worker_init_fn", None)
+        if isinstance(seeds, WorkerSeeds):
+            seeds.begin(self.began["random"], self._positions.epoch(), self.began["batches"])
 
 
 def _kept(loader: Any, own: Pass) -> Any:
@@ -120,44 +131,52 @@ class _KeptSized(_KeptIterable):
         return len(self._loader)
 
 
-def _is_map_style(loader: Any) -> bool:
-    return isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
-
-
-def _without_first(loader: Any, begin: Callable[[], Iterator[Any]], skip: int) -> Iterator[Any]:
-    if not _is_map_style(loader):
-        batches = begin()
-        for _ in range(skip):
-            next(batches, None)
-        return batches
-    name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
-    usual = getattr(loader, name)
-    indices = _Rest(usual, skip)
-    loader.__dict__[name] = indices  # past the loader's own guard: it is the same sampler, taken up later
-    batches = begin()
-    indices.skip()  # now, while random numbers stand as they did: many samplers draw when they are first asked
-    loader.__dict__[name] = usual
-    return batches
-
-
 class _Rest:
-    """A sampler whose first pass begins later."""
+    """What is left of a loader's pass after its first batches; its sampler, whose first pass begins later."""
 
-    def __init__(self, sampler: Any, skip: int) -> None:
-        self._sampler, self._skip = sampler, skip
+    def __init__(self, loader: Any, skip: int) -> None:
+        self._loader, self._skip, self._idle = loader, skip, False
+        self._name = "sampler" if getattr(loader, "batch_sampler", None) is None else "batch_sampler"
+        self._sampler: Any = getattr(loader, self._name, None)
         self._indices: Iterator[Any] = iter(())
 
+    def wake_workers(self, begin: Callable[[], Iterator[Any]]) -> None:
+        """They lived when the pass began, and a loader that starts none draws fewer random numbers."""
+        if is_map_style(self._loader):
+            self._idle = True
+            self._in_its_place(begin)
+            self._idle = False
+
+    def read(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Random numbers stand as they did when the pass began."""
+        if is_map_style(self._loader):
+            return self._in_its_place(begin)
+        batches = begin()
+        for _ in range(self._skip):
+            next(batches, None)
+        return batches
+
+    def _in_its_place(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        self._loader.__dict__[self._name] = self  # past the loader's own guard: it is the same sampler, taken up later
+        batches = begin()
+        if not self._idle:
+            self._leave_out()  # now: many samplers draw when they are first asked
+        self._loader.__dict__[self._name] = self._sampler
+        return batches
+
     def __iter__(self) -> Iterator[Any]:
+        if self._idle:
+            return iter(())
         if not self._skip:
             return iter(self._sampler)
         self._indices = iter(self._sampler)
         return self._after_skipping()
 
     def _after_skipping(self) -> Iterator[Any]:
-        self.skip()
+        self._leave_out()
         yield from self._indices
 
-    def skip(self) -> None:
+    def _leave_out(self) -> None:
         while self._skip:
             self._skip -= 1
             next(self._indices, None)

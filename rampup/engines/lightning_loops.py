@@ -23,6 +23,9 @@ class Watcher(Protocol):
     def attach(self, loaders: list[Any]) -> list[Any]:
         """The training loaders are made, and not yet asked for anything; what to use in their place."""
 
+    def validation_loaders(self, loaders: list[Any]) -> None:
+        """The loaders of the validation are made."""
+
     def between_steps(self, resuming: bool) -> None:
         """The next batch is about to be fetched."""
 
@@ -64,9 +67,12 @@ class _WatchedValidation(_EvaluationLoop):
     rampup: Watcher
 
     def setup_data(self) -> None:
-        if self._combined_loader is None or self._should_reload_val_dl:
+        before = self._combined_loader
+        if before is None or self._should_reload_val_dl:
             self.rampup.making_loaders("validation")
         super().setup_data()
+        if self._combined_loader is not None and self._combined_loader is not before:
+            self.rampup.validation_loaders(self._combined_loader.flattened)
 
 
 def watch(trainer: Trainer, watcher: Watcher) -> None:
@@ -86,6 +92,17 @@ def watch(trainer: Trainer, watcher: Watcher) -> None:
 def batches_done(trainer: Trainer) -> int:
     """Of this epoch."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
+
+
+def validation_loader(trainer: Trainer) -> tuple[Any, float]:
+    """The first one, and how many batches of it each rank takes."""
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    return loop._combined_loader.flattened[0], loop.max_batches[0]
+
+
+def is_whole(trainer: Trainer) -> bool:
+    """Whether this epoch came to its last batch, and not to a limit of steps."""
+    return bool(trainer.fit_loop.epoch_loop._num_ready_batches_reached())
 
 
 def epochs_done(trainer: Trainer) -> int:

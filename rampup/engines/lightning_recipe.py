@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from rampup.data.order import permutation, piece
 from rampup.engines import torch_device, torch_parts
 from rampup.engines.lightning_target import PRECISIONS
+from rampup.engines.loop import check_monitor, schedule_of
 from rampup.engines.settings import lower_is_better
 from rampup.engines.torch_evaluation import Evaluation
 from rampup.engines.torch_task import Task
@@ -40,6 +41,13 @@ class Recipe:
 
     def data(self) -> None:
         """The module has its own loaders."""
+
+    def classes(self) -> tuple[str, ...]:
+        """A recipe that tells classes apart counts them in its own validation."""
+        return ()
+
+    def workers(self) -> str:
+        return "own"
 
     def trainer(self) -> dict[str, Any]:
         settings = self._task.settings
@@ -69,7 +77,7 @@ class RecipeModule(LightningModule):
     def on_fit_start(self) -> None:
         autocast = torch_device.autocast(self.settings.precision, self.device)
         self.evaluation = Evaluation(self.task, self.called, self.val_data, self.world, autocast)
-        torch_parts.check_monitor(self.settings.monitor, self.evaluation.metrics)
+        check_monitor(self.settings.monitor, self.evaluation.metrics)
 
     def train_dataloader(self) -> "Pieces":
         return Pieces(self)
@@ -80,7 +88,7 @@ class RecipeModule(LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = self.task.optimizer(self.model)
-        schedule = torch_parts.build_schedule(self.settings, self.steps_per_epoch)
+        schedule = schedule_of(self.settings, self.steps_per_epoch)
         return [optimizer], [{"scheduler": LambdaLR(optimizer, schedule.factor), "interval": "step"}]
 
     def training_step(self, batch: Piece, batch_idx: int) -> Tensor:
@@ -112,16 +120,19 @@ class Pieces:
 
     def __init__(self, module: RecipeModule) -> None:
         self._module, self._data = module, module.train_data
+        steps: int = module.steps_per_epoch
+        self._steps = min(steps, module.settings.max_steps or steps)
+        """A trial that ends within its first epoch has no more: Lightning validates after the last one of a loader."""
 
     def __len__(self) -> int:
         parts: int = self._module.settings.accumulate
-        return int(self._module.steps_per_epoch) * parts
+        return self._steps * parts
 
     def __iter__(self) -> Iterator[Piece]:
         settings, world = self._module.settings, self._module.world
         size, parts = len(self._data), settings.accumulate
         order = torch.from_numpy(permutation(settings.seed, self._module.current_epoch + 1, size))
-        for low in range(0, size, settings.batch_size):
+        for low in range(0, self._steps * settings.batch_size, settings.batch_size):
             high = min(low + settings.batch_size, size)
             begin, end = piece(low, high, world.rank, world.size)
             for part in range(parts):

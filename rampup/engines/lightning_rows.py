@@ -1,9 +1,11 @@
 """Metrics of a LightningModule as rows of a run: what the module logs, and what every run has, under the same names.
 
-Rank 0 writes a row every few steps and one for each epoch: `epoch`, `train_loss`, `lr`, `samples_s`, and what the
-module logs by `self.log`. A module that logs no loss of its own still has the mean of what training_step returns.
+Rank 0 writes a row every few steps and one for each epoch: `epoch`, `train_loss`, `lr`, `samples_s`, `epoch_s`, and
+what the module logs by `self.log`. A module that logs no loss of its own still has the mean of what training_step
+returns.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +14,7 @@ from lightning.pytorch import Trainer
 
 from rampup.engines.lightning_data import first_tensor_size
 from rampup.engines.settings import lower_is_better
+from rampup.engines.torch_evaluation import CLASS_METRICS
 from rampup.engines.torch_parts import RunningLoss
 from rampup.engines.torch_world import World
 from rampup.runtime.job import Best, Job
@@ -33,12 +36,12 @@ class Rows:
         self._closing = False
         self._samples = self._trained = 0
         self._row_at, self._lr = 0, None
-        self._spent_s = 0.0
+        self._spent_s = self._began = 0.0
 
     # while an epoch goes on -------------------------------------------------------------------------------------
 
     def begin(self, step: int) -> None:
-        self._row_at, self._spent_s = step, self._busy_s()
+        self._row_at, self._spent_s, self._began = step, self._busy_s(), time.perf_counter()
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Lightning's logger calls it on every rank, with what the module or a callback logs."""
@@ -74,23 +77,25 @@ class Rows:
         """What is logged from now on is about the whole epoch."""
         self._closing = True
 
-    def epoch_ended(self, step: int, epoch: int) -> None:
-        """All ranks call it."""
+    def epoch_ended(self, step: int, epoch: int, whole: bool) -> None:
+        """All ranks call it. `whole`: it came to its last batch."""
         job, spent_s = self._job, self._busy_s() - self._spent_s
         loss = self.loss.state()
         sums = torch.tensor([loss["sum"], loss["samples"], self._trained], dtype=torch.float64)
         total, samples, trained = self._world.sum(sums.to(self._world.device)).tolist()
         if self._first:
             rate = {"samples_s": trained / spent_s} if spent_s > 0 else {}
+            if whole and self._samples == self._trained * self._world.size:  # and was begun in this attempt
+                rate["epoch_s"] = time.perf_counter() - self._began
             own = {"train_loss": total / samples} if samples else {}
             row = {"epoch": epoch, **self._of_step, **own, "lr": self._lr, **self._of_epoch, **rate}
             self._write(step, row)
             job.metrics.flush()
-            job.progress.milestone(step, {name: value for name, value in row.items() if value is not None})
+            job.progress.milestone(step, {name: value for name, value in row.items() if self._is_brief(name, value)})
             self._judge(row, epoch, step)
         self.loss.restart()
         self._closing, self._samples, self._trained = False, 0, 0
-        self._spent_s = self._busy_s()
+        self._spent_s, self._began = self._busy_s(), time.perf_counter()
 
     def state(self) -> dict[str, Any]:
         """Of this rank, for a later attempt that takes up this epoch."""
@@ -103,6 +108,9 @@ class Rows:
     def _write(self, step: int, row: Mapping[str, Any]) -> None:
         self._job.metrics.write(step, **{name: value for name, value in row.items() if value is not None})
         self._row_at, self._of_step, self._of_epoch = step, {}, {}
+
+    def _is_brief(self, name: str, value: Any) -> bool:
+        return value is not None and name.removeprefix("val_") not in CLASS_METRICS
 
     def _epoch(self) -> int:
         return self._trainer.current_epoch + 1

@@ -12,7 +12,7 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule
 
-from rampup.engines.lightning_settings import LIGHTNING, OF_TRAINER
+from rampup.engines.lightning_settings import LIGHTNING, OF_TRAINER, class_names
 from rampup.errors import RampupError, nearest
 from rampup.records import Record
 from rampup.runtime.settings import Settings
@@ -38,6 +38,18 @@ class Target:
 
     def data(self) -> LightningDataModule | None:
         return self._data(**self._arguments(self._data)) if self._data else None
+
+    def classes(self) -> tuple[str, ...]:
+        """Their names, if the user has said which there are: the default of a class of his is no wish."""
+        return class_names(self._given.get("classes"))
+
+    def workers(self) -> int | str:
+        """Of the data loaders. A class with an argument of that name decides itself."""
+        classes = [each for each in (self._module, self._data) if each]
+        if any("num_workers" in arguments_of(each)[0] for each in classes):
+            return "own"
+        wish: int | str = self._settings.get("num_workers", "own")
+        return wish
 
     def trainer(self) -> dict[str, Any]:
         """Arguments for Lightning's Trainer, by the names that it has for them."""

@@ -7,6 +7,7 @@ code together; only what each of them is given to write to differs.
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,6 +79,10 @@ class Loop(ABC):
         """Steps will be taken from `self.step` on."""
 
     @abstractmethod
+    def begin_epoch(self, epoch: int) -> None:
+        """The next steps are of this epoch."""
+
+    @abstractmethod
     def take_step(self, epoch: int, low: int, high: int) -> None:
         """One update from the samples [low, high) of the epoch's order, this rank's and the others'.
 
@@ -87,6 +92,14 @@ class Loop(ABC):
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
         """The metrics of the model as it is now, the same on every rank."""
+
+    def validated(self, epoch: int, row: dict[str, float]) -> None:
+        """The row of an epoch is written: show it."""
+        self.job.progress.milestone(self.step, row)
+
+    @abstractmethod
+    def end(self) -> None:
+        """The last step is taken, and not yet saved."""
 
     @abstractmethod
     def rate(self) -> float:
@@ -110,6 +123,7 @@ class Loop(ABC):
         job.phases.mark("start")
         try:
             stopped = self._train()
+            self.end()
             self._save_last()
         finally:
             job.saving.end()
@@ -128,7 +142,7 @@ class Loop(ABC):
                 return True
             self.job.metrics.write(self.step, **row)
             self.job.metrics.flush()
-            self.job.progress.milestone(self.step, row)
+            self.validated(epoch, row)
             new_best = self._is_best(row)
             if new_best:
                 self.best = Best(self.settings.monitor, row[self.settings.monitor], epoch, self.step)
@@ -180,7 +194,9 @@ class Loop(ABC):
         self.job.phases.mark("compute")
         found = self.evaluate()
         self.job.phases.mark("evaluation")
-        return {"epoch": epoch, "train_loss": train_loss, **found, "lr": self.rate(), "samples_s": samples_s}
+        row = {"epoch": epoch, "train_loss": train_loss, **found, "lr": self.rate(), "samples_s": samples_s}
+        whole = {"epoch_s": time.perf_counter() - began} if samples == self.samples else {}
+        return row | whole
 
     def _train_epoch(self, epoch: int) -> int:
         """Train to the end of the epoch or of the run; how many samples it took."""
@@ -190,6 +206,7 @@ class Loop(ABC):
         high = first = (self.step % self.steps_per_epoch) * batch_size
         if first == 0:
             self.loss.restart()
+        self.begin_epoch(epoch)
         for low in range(first, self.samples, batch_size):
             high = min(low + batch_size, self.samples)
             self.take_step(epoch, low, high)
@@ -205,12 +222,6 @@ class Loop(ABC):
         return trained
 
     # what is told and kept ----------------------------------------------------------------------------------------
-
-    def check_monitor(self, metrics: list[str]) -> None:
-        known = ["train_loss", *metrics]
-        if self.settings.monitor not in known:
-            message = f"monitor={self.settings.monitor} is not a metric of this recipe"
-            raise RampupError(message, nearest(self.settings.monitor, known))
 
     def _log_row(self, epoch: int) -> None:
         train_loss = self.loss.since_row()
@@ -269,6 +280,13 @@ class Loop(ABC):
         """The ranks agreed to stop; if a newer attempt has begun, they must leave everything as it is."""
         if self.world.agree(int(self.job.stop.asked == SUPERSEDED)):
             raise Superseded(f"a newer attempt of this run has begun: attempt {self.job.context.attempt} ends here")
+
+
+def check_monitor(monitor: str, metrics: Sequence[str]) -> None:
+    known = ["train_loss", *metrics]
+    if monitor not in known:
+        hint = nearest(monitor, known) if metrics else "monitor=train_loss: there is no validation data"
+        raise RampupError(f"monitor={monitor} is not a metric of this recipe", hint)
 
 
 def schedule_of(settings: Settings, steps_per_epoch: int) -> Schedule:

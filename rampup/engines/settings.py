@@ -36,6 +36,9 @@ TORCH: dict[str, Setting] = {
         "str", "auto", "how ranks add up gradients; auto: ddp on nccl, flat elsewhere", choices=("auto", "flat", "ddp")
     ),
     "eval_batch_size": Setting("int", 1000, "samples per validation batch on each rank", low=1),
+    "eval_batches": Setting(
+        "int", None, "validate with so many batches on each rank, for a trial", low=1, optional=True
+    ),
     "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
     "monitor_mode": Setting(
         "str",
@@ -59,7 +62,7 @@ KERAS: dict[str, Setting] = {
         "str",
         "auto",
         "who trains together; auto: multiworker with several ranks, mirrored with several GPUs, else single",
-        choices=("auto", "single", "mirrored", "multiworker"),
+        choices=("auto", "single", "mirrored", "multiworker", "horovod"),
     ),
     "intra_threads": Setting("int", None, "threads inside an operation; default: the CPUs", low=1, optional=True),
     "inter_threads": Setting("int", None, "operations at the same time; default: 2", low=1, optional=True),
@@ -69,7 +72,12 @@ KERAS: dict[str, Setting] = {
 ENGINES: dict[str, dict[str, Setting]] = {"keras": KERAS, "torch": TORCH}
 
 
+LOWER = ("mae", "mse", "rmse", "mape", "msle", "perplexity")
+"""Short names of errors, as they stand between underscores."""
+
+
 def lower_is_better(monitor: str, mode: str) -> bool:
     if mode != "auto":
         return mode == "min"
-    return any(word in monitor for word in ("loss", "error"))
+    words = monitor.lower().split("_")
+    return any(word in monitor for word in ("loss", "error", "epoch_s")) or any(word in words for word in LOWER)

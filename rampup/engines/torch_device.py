@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
+from rampup.engines import gpus
 from rampup.engines.cpu import bf16_is_fast
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
-
-NO_GPU = ("", "-1", "NoDevFiles", "none", "void")
-"""What CUDA_VISIBLE_DEVICES says when there is none."""
 
 
 def choose(
@@ -70,15 +68,11 @@ def _best() -> str:
 
 
 def _refuse_idle_gpus(wish: str, gpus_per_node: int, environ: Mapping[str, str]) -> None:
-    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
-    if gpus_per_node > 0:
-        reserved, without = f"gpus_per_node={gpus_per_node}", "ask for no GPU: --gpus-per-node 0"
-    elif visible not in NO_GPU:
-        reserved, without = f"CUDA_VISIBLE_DEVICES={visible}", "take no GPU: unset CUDA_VISIBLE_DEVICES"
-    else:
-        return
-    hint = without if wish == "cpu" else f"{_why_no_cuda()}; or {without}"
-    raise RampupError(f"{reserved} reserves a GPU, but device={wish} means the CPU here", hint)
+    found = gpus.reserved(gpus_per_node, environ)
+    if found:
+        by, without = found
+        hint = without if wish == "cpu" else f"{_why_no_cuda()}; or {without}"
+        raise RampupError(f"{by} reserves a GPU, but device={wish} means the CPU here", hint)
 
 
 def _why_no_cuda() -> str:

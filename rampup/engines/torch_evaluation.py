@@ -37,6 +37,7 @@ class Evaluation:
     def __init__(self, task: Task, model: nn.Module, data: Data | None, world: World, autocast: torch.autocast) -> None:
         self._task, self._model, self._world, self._autocast = task, model, world, autocast
         self._batch_size: int = task.settings.eval_batch_size
+        self._batches: int | None = task.settings.get("eval_batches")
         self._channels_last: bool = task.settings.channels_last
         self._data = data if data is not None and len(data) else None
         self.counts: ClassCounts | None = None
@@ -64,6 +65,8 @@ class Evaluation:
             return {}
         self._world.average(buffer for buffer in self._model.buffers() if buffer.is_floating_point())
         low, high = shard(len(self._data), self._world.rank, self._world.size)
+        if self._batches is not None:
+            high = min(high, low + self._batches * self._batch_size)
         sums = torch.zeros(sum(self._sizes.values()) + 1, dtype=torch.float64)
         sums[-1] = high - low
         for begin in range(low, high, self._batch_size):

@@ -7,19 +7,20 @@ it never stops a training.
 
 import base64
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from rampup.engines.torch_evaluation import Evaluation
+from rampup.engines.torch_evaluation import Shown
 from rampup.engines.torch_graph import graph_of, layers_of
 from rampup.engines.torch_task import Classifier, Task
-from rampup.runtime.classes import MOST_CURVES
+from rampup.runtime.classes import MOST_CURVES, ClassCounts
 from rampup.runtime.job import Job
 from rampup.runtime.pictures import Sample, confusion_picture, sample_grid
 from rampup.runtime.storage import say
+from rampup.tracking.event_format import Node
 
 EVERY_S = 30.0
 SAMPLES = 20
@@ -28,8 +29,15 @@ MOST_WEIGHTS = 100
 """Tensors of a model with a histogram."""
 
 
+class Validated(Protocol):
+    """What is left of the last validation of a classifier."""
+
+    counts: ClassCounts | None
+    shown: Shown | None
+
+
 class Insight:
-    def __init__(self, job: Job, task: Task, model: nn.Module, evaluation: Evaluation) -> None:
+    def __init__(self, job: Job, task: Task, model: nn.Module, evaluation: Validated) -> None:
         self._job, self._task, self._model, self._evaluation = job, task, model, evaluation
         self._first = job.context.rank == 0
         self._due = 0.0
@@ -37,13 +45,13 @@ class Insight:
         self._failed = False
         self._layers: list[str] = []
 
-    def begin(self) -> None:
+    def begin(self, graph: Callable[[nn.Module], list[Node]] = graph_of) -> None:
         """The model, once."""
         if not self._first:
             return
         self._layers = layers_of(self._model)
         self._job.tensorboard.text(0, "model", "\n".join(f"    {line}" for line in self._layers))
-        nodes = graph_of(self._model)
+        nodes = graph(self._model)
         if nodes:
             self._job.tensorboard.graph(nodes)
 

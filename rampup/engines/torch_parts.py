@@ -1,20 +1,18 @@
-"""The parts that the torch engine's loop turns: model, schedule, running loss; built from the settings of a run.
+"""The parts that the torch engine's loop turns: data, model, running loss; built from the settings of a run.
 
 Called once by engines/torch.py, before the first step. What can be wrong with a task or its settings is said here,
 before any time is spent on training.
 """
 
 import random
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rampup.engines.schedule import Schedule
 from rampup.engines.torch_task import Data, Task
 from rampup.engines.torch_world import World
-from rampup.errors import RampupError, nearest
+from rampup.errors import RampupError
 from rampup.runtime.settings import Settings
 
 RANK_STRIDE = 1_000_003
@@ -52,22 +50,6 @@ def compiled(model: nn.Module, settings: Settings) -> nn.Module:
     Not `model.compile()`, which says nothing and does nothing for torch's own containers such as Sequential.
     """
     return torch.compile(model) if settings.compile else model  # type: ignore[return-value]
-
-
-def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
-    return Schedule(
-        kind=settings.schedule,
-        steps=settings.epochs * steps_per_epoch,
-        warmup_steps=settings.warmup_steps,
-        decay_steps=settings.decay_epochs * steps_per_epoch,
-        decay_factor=settings.decay_factor,
-    )
-
-
-def check_monitor(monitor: str, metrics: Sequence[str]) -> None:
-    known = ["train_loss", *metrics]
-    if monitor not in known:
-        raise RampupError(f"monitor={monitor} is not a metric of this recipe", nearest(monitor, known))
 
 
 class RunningLoss:

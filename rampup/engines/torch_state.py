@@ -8,6 +8,7 @@ that is kept, so that training goes on while the copy is written. It never touch
 import copy
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from pickle import UnpicklingError
@@ -63,10 +64,10 @@ class State:
         meta = {**facts, "best": state["best"]}
         return Snapshot(step, {FILE: lambda file: torch.save(kept, file)}, meta)
 
-    def put_back(self, path: Path) -> tuple[int, Best | None]:
+    def put_back(self, folder: Path) -> tuple[int, Best | None]:
         """Load a state; returns its step and the best until then."""
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(folder / FILE, map_location="cpu", weights_only=True)
             self._model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(state["optimizer"])
             self._scaler.load_state_dict(state["scaler"])
@@ -74,7 +75,7 @@ class State:
             self._put_back_own(state["ranks"], state["step"])
         except (RuntimeError, ValueError, KeyError, UnpicklingError) as error:
             raise RampupError(
-                f"{path} does not fit the model or the optimizer of now: {str(error).splitlines()[0]}",
+                f"{folder} does not fit the model or the optimizer of now: {str(error).splitlines()[0]}",
                 "resume with the code and the settings that the run was started with",
             ) from error
         return state["step"], Best(**state["best"]) if state["best"] else None
@@ -227,3 +228,22 @@ def set_random_state(data: Tensor, device: torch.device) -> bool:
     if device.type == "cuda":
         torch.cuda.set_rng_state(data[used:].clone(), device)
     return True
+
+
+@contextmanager
+def untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Who only looks leaves no trace: random numbers, buffers and attributes are then as they were."""
+    stood = random_state(device)
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    parts = [(part, dict(vars(part)), dict(part._buffers)) for part in model.modules()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for part, attributes, own in parts:
+            vars(part).clear()
+            vars(part).update(attributes)
+            part._buffers.update(own)
+        set_random_state(stood, device)

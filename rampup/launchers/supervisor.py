@@ -1,7 +1,8 @@
-"""The process that the `spawn` launcher starts: it runs the ranks of an attempt on this machine.
+"""The process that runs the ranks of an attempt on this machine, for the launchers `spawn` and `mpirun`.
 
-It claims the attempt, starts each rank under a guardian, ends the others when one fails, keeps the time limit, and
-writes how it all ended into attempt.json. It never imports a framework and never reads the user's settings.
+It claims the attempt, starts each rank under a guardian, or mpirun under one, ends the others when one fails, keeps the
+time limit, and writes how it all ended into attempt.json. It never imports a framework and never reads the user's
+settings.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from rampup import causes, processes, rank, software
 from rampup.errors import RampupError
-from rampup.launchers import guardian
+from rampup.launchers import guardian, mpirun
 from rampup.launchers.outcome import Outcome
 from rampup.launchers.setup import environment_of
 from rampup.records import overwrite, write_reserved
@@ -37,10 +38,11 @@ up."""
 
 
 class Ranks:
-    """The guardians of one attempt."""
+    """The guardians of one attempt: one for each rank, or one for mpirun, which starts them all."""
 
     def __init__(self, run: RunDir, attempt: AttemptDir, size: int, started: float) -> None:
         self.run, self.attempt, self.size, self.started = run, attempt, size, started
+        self.by_mpirun = run.config.get("cluster", {}).get("launcher") == "mpirun"
         self.guardians: dict[int, subprocess.Popen[bytes]] = {}
         self.codes: dict[int, int] = {}
         self.env: dict[str, str] = {}
@@ -50,27 +52,28 @@ class Ranks:
         self.codes.clear()
         self.kill_at = None
         env = {**self.env, "RAMPUP_SUPERVISED": "1"}  # CPU and memory are watched here, not in the ranks
-        for number in range(self.size):
+        for number in range(1 if self.by_mpirun else self.size):
             argv = self._argv(number, port_retry)
             self.guardians[number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env)
 
     def _argv(self, number: int, port_retry: int) -> list[str]:
         facts = {
             "attempt": self.attempt.number,
-            "rank": number,
-            "local-rank": number,
-            "world-size": self.size,
-            "local-world-size": self.size,
-            "node-rank": 0,
             "port-retry": port_retry,
             "node": processes.host(),
             "master-addr": "127.0.0.1",
             "started": self.started,
         }
+        if not self.by_mpirun:  # which tells each rank itself who it is
+            facts |= {"rank": number, "local-rank": number, "node-rank": 0}
+            facts |= {"world-size": self.size, "local-world-size": self.size}
         python = (sys.executable, "-I", "-S")  # the standard library is enough, and starts sooner
         options = [f"--{name}={value}" for name, value in facts.items()]
+        if self.by_mpirun and self.run.config["kind"] != "engine":  # a code 85 would be a failure to mpirun
+            options.append("--stay")
         rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
-        return [*python, guardian.__file__, str(os.getpid()), *rank_program]
+        before = mpirun.here(self.size) if self.by_mpirun else []
+        return [*python, guardian.__file__, str(os.getpid()), *before, *rank_program]
 
     def pids(self) -> list[int]:
         return [process.pid for number, process in self.guardians.items() if number not in self.codes]
@@ -105,7 +108,7 @@ class Ranks:
 
     @property
     def done(self) -> bool:
-        return len(self.codes) == self.size
+        return len(self.codes) == len(self.guardians)
 
 
 def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
@@ -118,7 +121,7 @@ def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
         # of several that ended since the last look, one that a signal killed comes first: the others fell after it
         for number in sorted(ranks.reap(), key=lambda number: -ranks.codes[number]):
             if ranks.codes[number] not in (0, rank.AGAIN) and outcome is None:
-                outcome = Outcome("failed", number, ranks.codes[number])
+                outcome = Outcome("failed", None if ranks.by_mpirun else number, ranks.codes[number])
                 ranks.stop(GRACE_S)
         if outcome is not None and asked:  # somebody is in a hurry
             ranks.stop(0.0)
@@ -159,9 +162,10 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
 
 def in_good_order(ranks: Ranks) -> Outcome:
     """All ranks ended as they wanted: done, stopped on request, or with the wish to be started again."""
-    if rank.AGAIN in ranks.codes.values() and ranks.attempt.again() != "stop":
+    word = ranks.attempt.again()
+    if word == "asked" or (rank.AGAIN in ranks.codes.values() and word != "stop"):
         return Outcome("again", exit_code=rank.AGAIN)
-    if ranks.attempt.again():
+    if word:
         return Outcome("cancelled", exit_code=0, cause="stopped in good order, on request")
     return Outcome("completed", exit_code=0)
 

@@ -1,6 +1,7 @@
 """Finds recipes and reads their recipe.toml into a RecipeInfo. A recipe is a folder: one of ours by its name, or a
 user's own by its path; or a LightningModule of the user's as `pkg.mod:Class`. Control side: nothing is imported."""
 
+import importlib.util
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ from msgspec.structs import replace
 
 from rampup.engines.settings import ENGINES
 from rampup.errors import Refused, nearest
-from rampup.spec import RecipeInfo, Setting, SettingType
+from rampup.runtime.settings import Settings
+from rampup.spec import Needs, RecipeInfo, Setting, SettingType, Value
 from rampup.values import checked
 
 HERE = Path(__file__).parent
@@ -29,6 +31,7 @@ class RecipeFile(Struct, frozen=True, kw_only=True):
     extra: str = ""
     requires: list[str] = []
     data: list[str] = []
+    check: str = ""
     resources: dict[str, Any] = {}
     train: dict[str, Any] = {}
     help: dict[str, str] = {}
@@ -82,6 +85,7 @@ def read(folder: Path) -> RecipeInfo:
         data=tuple(given.data),
         settings=settings_of(given.engine, given.train, given.help, folder),
         resources=given.resources,
+        check=given.check,
     )
 
 
@@ -123,6 +127,22 @@ def check_required(recipe: RecipeInfo, origins: Mapping[str, str]) -> None:
         if origins.get(f"train.{key}", "default") == "default":
             setting = recipe.settings[key]
             raise Refused(f"{recipe.name} needs {key} ({setting.help}), and it has no default", f"add {key}=VALUE")
+
+
+def check_settings(recipe: RecipeInfo, values: Mapping[str, Value]) -> RecipeInfo:
+    """What the recipe's own check says of its settings: it refuses some, and others need more than recipe.toml names.
+    Its file is imported by its path, so nothing else of the folder can come in the way."""
+    module, _, name = recipe.check.partition(":")
+    file = Path(recipe.folder) / f"{module}.py"
+    where = importlib.util.spec_from_file_location(f"{recipe.name}_{module}", file)
+    if not file.is_file() or where is None or where.loader is None:
+        raise Refused(f"check = {recipe.check!r} in {ORIGIN}: there is no {file}", 'check = "settings:check"')
+    made = importlib.util.module_from_spec(where)
+    where.loader.exec_module(made)
+    if not hasattr(made, name):
+        raise Refused(f"check = {recipe.check!r} in {ORIGIN}: {file} has no {name!r}", nearest(name, vars(made)))
+    found: Needs = getattr(made, name)(Settings(values))
+    return replace(recipe, also=found.modules, data=(*recipe.data, *found.data))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

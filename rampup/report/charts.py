@@ -41,6 +41,8 @@ FEW_POINTS = 60
 MANY_LINES = 16
 FEWEST_GAPS = 8
 WIDE_RANGE = 50.0
+SPEEDS = {"samples_s": ("samples per second", "samples/s"), "epoch_s": ("seconds per epoch", "s")}
+"""Metrics that are drawn apart, and their titles: of the chart, and of its axis."""
 PREFIXES = ("train", "val")
 KINDS = (*PREFIXES, "no prefix")
 DASHES = ([1, 0], [5, 3], [1, 3])
@@ -122,7 +124,7 @@ def metric_groups(stories: Sequence[Story]) -> list[str]:
     validated = {base_of(name) for name in names if name.startswith("val_")}
 
     def place(base: str) -> tuple[bool, bool, bool]:
-        return base in ("lr", "samples_s"), "loss" not in base, base not in validated
+        return base == "lr" or base in SPEEDS, "loss" not in base, base not in validated
 
     return sorted(bases, key=place)
 
@@ -140,13 +142,13 @@ def metric_chart(base: str, stories: Sequence[Story], labels: Sequence[str]) -> 
         for name, curve in story.curves.items()
         if base_of(name) == base
     ]
-    speed = base == "samples_s"
+    speed, titles = base in SPEEDS, SPEEDS.get(base, (base, base))
     return Chart(
         name=re.sub(r"[^A-Za-z0-9_.-]+", "-", base).strip("-.") or "metric",
-        title="samples per second" if speed else base,
+        title=titles[0],
         section="throughput" if speed else "curves",
         x_title="step",
-        y_title="samples/s" if speed else base,
+        y_title=titles[1],
         series=series,
         runs=list(labels),
         log_scale="loss" in base and spans_widely(series),

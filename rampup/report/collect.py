@@ -76,6 +76,7 @@ def read_attempt(story: Story, last: AttemptDir) -> None:
     story.attempt = last.facts
     story.system = tried("CPU and memory", lambda: samples_of(story), {}, story)
     story.start = tried("the start", lambda: last.event("start") or {}, {}, story)
+    story.loader = tried("the data loading", lambda: last.event("loaders") or {}, {}, story)
     read_phases(story)
     found = (attempt.evaluation() for attempt in reversed(story.run.attempts()))
     story.evaluation = tried("what was validated", lambda: next(filter(None, found), {}), {}, story)

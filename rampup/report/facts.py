@@ -21,6 +21,7 @@ def facts_of(story: Story) -> Facts:
         nodes=max(1, nodes),
         threads=threads or None,
         device=str(story.start.get("device", "cpu")),
+        loader=story.loader,
         cpus=cpus_of(story),
         cpu_percent=busy_of(story),
         mem_used_mb=used,

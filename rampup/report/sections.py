@@ -13,7 +13,7 @@ from rampup.diagnose.catalogue import Finding
 from rampup.records import Record
 from rampup.report import class_charts
 from rampup.report.charts import COLOURS, MOST_NODES, Chart, colour_of
-from rampup.report.story import NOT_MEASURED, Story, table
+from rampup.report.story import NOT_MEASURED, Story, finite, table
 from rampup.report.template import text
 from rampup.report.tries import attempts_table, effective
 from rampup.report.words import LONGEST_VALUE, cut, duration, html_table, moment, number, shown
@@ -29,6 +29,9 @@ SECTIONS = {
 }
 TABLES = ("train", "checkpoint", "resources")
 """Of the settings."""
+NOT_OF_ALL = ("samples/s", "epoch takes", "best")
+"""Columns that are left out where no run has them: a loop of one's own says no metric that counts."""
+LOADER = ("workers", "persistent_workers", "pin_memory")
 AFTER_CHARTS = 2
 """Of these sections stand before that on attempts."""
 KILLED = "by when its training began; rank 0 writes the phases when it ends, and it could not"
@@ -103,13 +106,12 @@ def is_shown(name: str, value: Any) -> bool:
 
 
 def many_head(stories: Sequence[Story], labels: Sequence[str]) -> str:
-    head = ["run", "id", "state", "took", "best", "all that differs"]
+    head = ["run", "id", "state", "took", "samples/s", "epoch takes", "best", "all that differs"]
     rows = [many_row(index, story, labels[index], stories) for index, story in enumerate(stories)]
     if len(differing_of(stories)) <= LABEL_SETTINGS and len({it.name for it in stories}) == 1:  # the label says it all
         head, rows = head[:-1], [row[:-1] for row in rows]
-    if not any(story.best for story in stories):  # loops of one's own say no metric that counts
-        at = head.index("best")
-        head, rows = head[:at] + head[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
+    kept = [at for at, name in enumerate(head) if name not in NOT_OF_ALL or any(row[at] for row in rows)]
+    head, rows = [head[at] for at in kept], [[row[at] for at in kept] for row in rows]
     shades = (
         f" From the {len(COLOURS) + 1}th run on they are shades of the first." if len(stories) > len(COLOURS) else ""
     )
@@ -128,6 +130,7 @@ def many_row(index: int, story: Story, label: str, stories: Sequence[Story]) -> 
     best = f"{story.best['metric']} {number(story.best['value'])}{when(story.best)}" if story.best else ""
     took = duration(story.wall_s) if story.wall_s is not None else ""
     took += f" in {len(story.tries)} attempts" if len(story.tries) > 1 else ""
+    epoch_s = finite(story.last.get("epoch_s"))
     settings = settings_of(story)
     differing = ", ".join(f"{name}={shown(settings[name])}" for name in differing_of(stories) if name in settings)
     why = f": {story.state.cause}" if story.state.cause else ""
@@ -136,8 +139,10 @@ def many_row(index: int, story: Story, label: str, stories: Sequence[Story]) -> 
         text(story.run.id),
         f"{badge(story)}{text(cut(why, 80))}",
         text(took),
+        text(number(story.last["samples_s"]) if "samples_s" in story.last else ""),
+        text(duration(epoch_s) if epoch_s is not None else ""),
         text(best),
-        text(cut(differing, 300)),
+        f"<div class='all'>{text(cut(differing, 300))}</div>",
     ]
 
 
@@ -282,6 +287,7 @@ def environment(story: Story) -> str:
         key: value for key, value in story.env.items() if key not in ("packages", "variables") and value is not None
     }
     machine |= {key: story.start[key] for key in ("device", "threads", "gradients") if key in story.start}
+    machine |= {f"loader {key}": story.loader[key] for key in LOADER if key in story.loader}
     parts = (("machine", machine), ("package", table(story.env.get("packages"))))
     tables = [pairs(name, values) for name, values in parts if values]
     variables = table(story.env.get("variables"))

@@ -41,6 +41,8 @@ class Story(Struct):
     """The last attempt, as its launcher wrote it down."""
     start: Record = {}
     """What rank 0 said when training began."""
+    loader: Record = {}
+    """How it reads its data, where the engine has data loaders."""
     tries: list[Attempt] = []
     """All attempts, the oldest first."""
     wall_s: float | None = None
@@ -53,7 +55,7 @@ class Story(Struct):
     system: dict[str, list[list[Record]]] = {}
     """For each node the samples, one list per attempt."""
     evaluation: Record = {}
-    """What the last validation of a torch recipe saw."""
+    """What the last validation with torch or Lightning saw."""
     log_name: str = ""
     log: str = ""
     trace: str = ""

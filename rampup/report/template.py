@@ -43,7 +43,7 @@ th { color: var(--soft); font-weight: 500; white-space: nowrap } td { overflow-w
 td:first-child { white-space: nowrap } .runs td { white-space: nowrap; overflow-wrap: normal }
 .runs td:first-child { white-space: normal; min-width: 20ch; overflow-wrap: break-word }
 .runs td:nth-child(3) { white-space: normal; min-width: 16ch; max-width: 60ch }
-.runs td:nth-child(6) { white-space: normal; min-width: 60ch }
+.runs .all { white-space: normal; min-width: 60ch }
 .tries td { white-space: nowrap } .tries td:nth-child(6) { white-space: normal; min-width: 24ch }
 .tries td:nth-child(-n+5), .tries th:nth-child(-n+5) { text-align: right } .tries { width: auto }
 pre { background: var(--card); border-radius: 8px; padding: 12px; overflow: auto; max-height: 480px; margin: 8px 0;

@@ -15,6 +15,9 @@ from rampup.records import write_json
 from rampup.rundir import AttemptDir
 from rampup.runtime.storage import StorageError
 
+ANNOUNCES = ("in user code:", "Graph execution error:")
+"""How messages of TensorFlow begin that tell the cause on their last line."""
+
 
 def report(error: BaseException, attempt: AttemptDir, rank: int) -> int:
     """Write it down, say it, and return the exit code for the process."""
@@ -30,10 +33,19 @@ def report(error: BaseException, attempt: AttemptDir, rank: int) -> int:
 def record(error: BaseException, attempt: AttemptDir, rank: int) -> None:
     """Leave error-<rank>.json."""
     hint = error.hint if isinstance(error, RampupError) else ""
-    found = {"t": time.time(), "rank": rank, "type": type(error).__name__, "message": str(error), "hint": hint}
+    found = {"t": time.time(), "rank": rank, "type": type(error).__name__, "message": _message(error), "hint": hint}
     # The disk may be what failed: then the exit code is all that is left, and the launcher knows it.
     with contextlib.suppress(OSError):
         write_json(attempt.error_file(rank), found | {"traceback": "".join(traceback.format_exception(error))})
+
+
+def _message(error: BaseException) -> str:
+    """Of TensorFlow's long words what they announce: it comes last, before the names of nodes."""
+    text = str(error)
+    if not text.startswith(ANNOUNCES):
+        return text
+    lines = [line.strip() for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith("[[")][-1].removeprefix(f"{type(error).__name__}: ")
 
 
 def _for_people(error: BaseException) -> str:

@@ -151,7 +151,7 @@ class TensorBoard(NoTensorBoard):
         for _ in range(len(self._waiting)):
             item = self._waiting.popleft()
             try:
-                yield item.encode() if isinstance(item, Item) else self._scalars(item)
+                yield self._drawn(item) if isinstance(item, Item) else self._scalars(item)
             except Exception as error:  # this item makes no sense; the next may
                 name, step = (item.name, item.step) if isinstance(item, Item) else ("a row", item.get("step"))
                 self._leave_out(name, step, error)
@@ -161,6 +161,12 @@ class TensorBoard(NoTensorBoard):
         if str(name) not in self._left_out:
             say(f"left out of the TensorBoard events: {name} at step {step}: {error}")
         self._left_out.add(str(name))
+
+    def _drawn(self, item: Item) -> bytes:
+        found = item.encode()
+        if item.step and not self._session_begun:  # TensorBoard would drop what comes before the session's start
+            return self._session(time.time(), 0) + found
+        return found
 
     def _scalars(self, row: Mapping[str, Any]) -> bytes:
         values, step = named_numbers(row), step_of(row)

@@ -9,8 +9,9 @@ import torch
 
 from rampup.data import fetch
 from rampup.data.sets import WEIGHTS, DataFile
-from rampup.errors import RampupError, Refused
+from rampup.errors import RampupError
 from rampup.recipes.cifar10 import model
+from rampup.recipes.cifar10.settings import OWN
 from rampup.recipes.cifar10.train import Cifar10
 from rampup.runtime.settings import Settings
 
@@ -46,10 +47,17 @@ def test_resnet18_on_two_ranks_learns(cli: Any, cifar10: Path) -> None:
     assert kept["classes"][3] == "cat" and sum(map(sum, kept["confusion"])) == 64
 
 
+def test_one_batch_of_everything_is_not_a_batch_and_all_of_the_validation(cli: Any, cifar10: Path) -> None:
+    run = cli.json("run", "cifar10", "arch=mlp", "batch_size=16", "eval_batch_size=20", "--dev", "--cpus-per-task", "1")
+    kept = json.loads((Path(run["dir"]) / "attempts/1/evaluation.json").read_text())
+    assert sum(map(sum, kept["confusion"])) == 20
+    assert run["metrics"]["step"] == 1 and 0 <= run["metrics"]["val_accuracy"] <= 1
+
+
 def test_the_networks() -> None:
     x = torch.zeros(2, 3, 32, 32)
     counts = {}
-    for arch in model.OWN:
+    for arch in OWN:
         built = model.build(settings(arch=arch, width=16))
         assert built(x).shape == (2, 10)
         counts[arch] = sum(parameter.numel() for parameter in built.parameters())
@@ -82,31 +90,52 @@ def test_batches_pictures_and_mirror_images(cifar10: Path) -> None:
     assert len(seen) == 2 and torch.equal(seen[0].flip(3), seen[1])
 
 
-def test_what_can_not_be_is_refused_with_a_hint(cifar10: Path) -> None:
-    with pytest.raises(RampupError, match="samples=50001: there are 50000 images"):
-        Cifar10(settings(samples=50_001)).data()
-    with pytest.raises(RampupError, match="crop=32 cutout=8: an image has 32 x 32 pixels"):
-        Cifar10(settings(crop=32))
-    for wrong in ({"width": 0}, {"label_smoothing": 1.5}):
-        with pytest.raises(RampupError, match="a width is 1 or more, a smoothing from 0 to 1"):
-            Cifar10(settings(**wrong))
-    with pytest.raises(RampupError, match="pretrained=true: no weights of arch=small are known") as caught:
-        model.build(settings(pretrained=True))
-    assert caught.value.hint == "arch=resnet18 or arch=resnet50"
+REFUSED = {
+    "samples=50001": ("samples=50001: there are 50000 images", "samples=50000"),
+    "validation=0": ("validation=0: there are 10000 images", "validation=10000"),
+    "crop=32": ("crop=32 cutout=8: an image has 32 x 32 pixels", "crop=4 cutout=8"),
+    "width=0": ("a width is 1 or more, a smoothing from 0 to 1", "width=24"),
+    "label_smoothing=1.5": ("a width is 1 or more, a smoothing from 0 to 1", "label_smoothing=0.1"),
+    "arch=resnett18": (
+        "arch=resnett18: there is no network of that name",
+        "did you mean resnet18? known: resnet18, res",
+    ),
+    "arch=$(touch x)": ("arch=$(touch x): there is no network of that name", "small, squeezenet1_0"),
+    "arch=resnet50": ("cifar10 with arch=resnet50 needs torchvision, which is not", "pip install torchvision"),
+    "pretrained=true": ("pretrained=true: no weights of arch=small are known", "arch=resnet18 or arch=resnet50"),
+    "arch=resnet18 pretrained=true": ("weights:resnet18 is not on this machine", "rampup fetch weights:resnet18"),
+}
 
 
-def test_without_torchvision_its_models_are_refused(cli: Any, cifar10: Path) -> None:
-    done = cli("run", "cifar10", "arch=resnet50", "epochs=1", "--json", check=100)
-    run = json.loads(done.stdout)
-    assert "arch=resnet50: torchvision can't be imported" in run["cause"]
-    assert "arch=small or arch=resnet18 or arch=mlp need none" in done.stderr + run["cause"]
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_can_not_be_is_refused_before_anything_is_submitted(
+    cli: Any, cifar10: Path, tmp_path: Path, words: str
+) -> None:
+    """In a cache that has the images and no weights."""
+    (tmp_path / "cache/rampup/data").mkdir(parents=True)
+    (tmp_path / "cache/rampup/data/cifar10").symlink_to(cifar10)
+    given = words.split(" ") if "$" not in words else [words]
+    done = cli("run", "cifar10", *given, check=3, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    cause, hint = REFUSED[words]
+    said, _, advice = done.stderr.partition("hint: ")
+    assert cause in said and hint in advice
+    assert not cli.runs.exists()
 
 
-def test_trained_weights_that_are_not_cached_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(Refused, match="weights:resnet18 is not on this machine") as caught:
-        model.build(settings(arch="resnet18", pretrained=True))
-    assert caught.value.hint == "rampup fetch weights:resnet18"
+def test_a_sweep_looks_at_what_each_point_needs(cli: Any, cifar10: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache/rampup/data").mkdir(parents=True)
+    (tmp_path / "cache/rampup/data/cifar10").symlink_to(cifar10)
+    words = ("sweep", "cifar10", "arch=resnet18", "samples=10")
+    done = cli(*words, "pretrained=false,true", check=3, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert "weights:resnet18 is not on this machine" in done.stderr and "in the point pretrained=True" in done.stderr
+    assert not cli.runs.exists()
+
+
+def test_a_torchvision_that_can_not_be_imported_is_told_in_the_job() -> None:
+    """Where it is installed and does not fit torch, only the import shows it. Here it is not there at all."""
+    with pytest.raises(RampupError, match="arch=resnet50: torchvision can't be imported") as caught:
+        model.build(settings(arch="resnet50"))
+    assert caught.value.hint == "arch=small or arch=resnet18 or arch=mlp need none"
 
 
 def test_trained_weights_are_fetched_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

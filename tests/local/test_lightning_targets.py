@@ -12,6 +12,7 @@ import pytest
 
 from rampup import signatures
 from rampup.config import Request, resolve
+from rampup.diagnose.catalogue import preflight
 from rampup.engines import lightning_version
 from rampup.errors import RampupError, Refused
 from rampup.spec import RunSpec
@@ -27,6 +28,12 @@ MODULE = """
                      sizes: list[int] = [8, 8], drop: Optional[float] = None, part: "int | float" = 1, loss=None,
                      optimizer: type = dict, max_epochs: int = 7, name="a", *, amount=3) -> None:
             super().__init__()
+
+        def validation_step(self, batch, batch_idx):
+            pass
+
+        def train_dataloader(self):
+            return load_dataset("x")
 
     class Child(Base):
         pass
@@ -44,6 +51,9 @@ BASE = """
     class Base(LightningModule):
         def __init__(self, depth: int = 2):
             super().__init__()
+
+        def train_dataloader(self):
+            return []
 """
 DATA = """
     import lightning.pytorch as pl
@@ -100,9 +110,16 @@ def test_arguments_become_settings_with_their_types(project: Path) -> None:
         ("act=tanh", "allowed: relu, gelu"),
         ("bias=maybe", "true or false"),
         ("devices=2", "--tasks-per-node"),
+        ("num_workers=many", "num_workers=auto"),
+        ("num_workers=-1", "num_workers=auto"),
+        ("classes=1", "classes=10"),
+        ("classes=cat,cat", "classes=cat,dog"),
         ("trainer.num_nodes=2", "--nodes"),
         ("trainer.logger=false", "metrics.jsonl"),
         ("trainer.precision=16", "write precision="),
+        ("precision=fp17", "allowed: fp32, fp16, bf16, 32-true"),
+        ("strategy=fsdp", "allowed: auto, ddp, ddp_find_unused"),
+        ("fast_dev_run=maybe", "fast_dev_run=true, or a whole number"),
         ("trainer.detect_anomli=true", "did you mean detect_anomaly?"),
         ("data=pkg.model:NoModul", "did you mean NoModule?"),
         ("data=pkg.model:Child", "not a LightningDataModule"),
@@ -140,6 +157,20 @@ def test_classes_are_followed_through_imports_and_bases(project: Path) -> None:
     assert (wide.train["depth"], wide.train["unheard"]) == (4, [1]), "**kwargs takes what nobody knows"
 
 
+def test_arguments_of_your_own_stay_yours(project: Path) -> None:
+    """`classes` and `num_workers` are settings of the engine, unless a class has such an argument."""
+    spec = spec_of(project, "pkg.model:Model", "hidden=1", "classes=cat,dog", "num_workers=auto")
+    assert (spec.train["classes"], spec.train["num_workers"]) == ("cat,dog", "auto")
+    assert spec_of(project, "pkg.model:Model", "hidden=1").train["num_workers"] == "own"
+    own = "import lightning.pytorch as pl\n\nclass Own(pl.LightningDataModule):\n    "
+    own += "def __init__(self, num_workers: int = 2, classes: int = 10): super().__init__()\n"
+    (project / "pkg" / "own.py").write_text(own)
+    words = ("pkg.model:Model", "hidden=1", "data=pkg.own:Own")
+    assert spec_of(project, *words).train["num_workers"] == 2
+    assert spec_of(project, *words, "classes=1").train["classes"] == 1
+    assert "takes a whole number" in refused(project, *words, "num_workers=auto")
+
+
 def test_data_and_module_share_a_name(project: Path) -> None:
     spec = spec_of(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Data", "batch_size=4")
     assert spec.train["batch_size"] == 4
@@ -158,11 +189,38 @@ def test_trainer_settings_are_those_of_the_installed_lightning(project: Path) ->
     assert (by_file.train["trainer.min_epochs"], by_file.train["hidden"]) == (2, 3)
 
 
+def notes(project: Path, target: str, *settings: str) -> list[str]:
+    recipe = spec_of(project, target, *settings).recipe
+    assert recipe
+    return [cause for cause, _ in recipe.notes]
+
+
 def test_a_download_on_every_rank_is_a_note(project: Path) -> None:
-    doubtful = spec_of(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Data").recipe
-    assert doubtful and "Data.setup() seems to download" in doubtful.notes[0][0]
-    careful = spec_of(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Careful").recipe
-    assert careful and careful.notes == ()
+    own, doubtful = notes(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Data")
+    assert "Data.setup() seems to download" in doubtful
+    assert "Model.train_dataloader() seems to download" in own
+    assert notes(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Careful") == [own]
+
+
+def test_a_module_without_validation_is_a_note(project: Path) -> None:
+    """Also where its base comes from another file; not where the source does not tell."""
+    assert [cause.partition(":")[0] for cause in notes(project, "pkg.model:Child")] == ["Child has no validation_step"]
+    more = "\nclass Sure(Child):\n    validation_step = print\n\nclass Odd(Base, unheard.Mixin):\n    pass\n"
+    (project / "pkg" / "model.py").write_text(textwrap.dedent(MODULE) + more)
+    assert notes(project, "pkg.model:Sure") == notes(project, "pkg.model:Odd") == []
+    told = [finding.cause for finding in preflight(spec_of(project, "pkg.model:Child"), project / "runs")]
+    assert any("Child has no validation_step" in cause for cause in told)
+
+
+def test_a_module_without_loaders_needs_data(project: Path) -> None:
+    """Known before anything is submitted; not where loaders may be assigned to it."""
+    bare = "import lightning.pytorch as pl\n\nclass Bare(pl.LightningModule):\n    pass\n"
+    (project / "bare.py").write_text(bare)
+    told = refused(project, "bare:Bare")
+    assert "Bare needs data (the LightningDataModule" in told and "add data=" in told
+    spec_of(project, "bare:Bare", "data=pkg.data:Careful")
+    (project / "bare.py").write_text(f"{bare}\nBare.train_dataloader = print\n")
+    spec_of(project, "bare:Bare")
 
 
 def test_what_it_imports_must_be_there(project: Path) -> None:
@@ -203,6 +261,6 @@ def test_the_command_line_refuses_before_anything_is_written(cli: Any, project: 
 def test_one_batch_of_everything_shrinks_any_command_line(cli: Any) -> None:
     found = cli.json("run", "digits", "--on", "nowhere", "--nodes", "8", "--dev", "--dry-run")["settings"]
     changed = {row["key"]: row["value"] for row in found if row["origin"] == "--dev"}
-    assert changed["train.max_steps"] == changed["resources.nodes"] == 1
+    assert changed["train.max_steps"] == changed["train.eval_batches"] == changed["resources.nodes"] == 1
     assert changed["checkpoint.every"] == "never"
     assert "loop of your own" in cli("run", "--dev", "--", "true", check=3).stderr

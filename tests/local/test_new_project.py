@@ -1,5 +1,7 @@
 """`rampup new`: what it writes runs at once, passes its own test, and nothing of the user's is overwritten."""
 
+import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,14 +20,42 @@ def test_runs_at_once_and_learns(cli: Any) -> None:
     assert [row["step"] for row in cli.json("show", "--checkpoints")] == [132, 110]
 
 
-def test_its_own_test_passes_and_the_script_runs_alone(cli: Any) -> None:
-    cli("new", "mine")
+@pytest.mark.parametrize(("engine", "needs"), [("lightning", "lightning"), ("keras", "tf_keras")])
+def test_a_project_of_another_engine_runs_at_once_and_passes_its_test(cli: Any, engine: str, needs: str) -> None:
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"needs {needs}")
+    cli("new", "mine", "--engine", engine)
+    cli.cwd /= "mine"
+    spec = cli.json("run", "channels=8", "--dry-run")
+    settings = {row["key"]: row["origin"] for row in spec["settings"]}
+    assert settings["train.channels"] == "command line" and settings["train.lr"].endswith("rampup.toml")
+    passes_its_test(cli)  # it trains on two ranks
+
+
+def passes_its_test(cli: Any) -> None:
     env = {**cli.env, "PYTEST_ADDOPTS": ""}
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(argv, cwd=cli.cwd / "mine", env=env, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(argv, cwd=cli.cwd, env=env, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_a_lightning_project_shows(cli: Any) -> None:
+    cli("new", "mine", "--engine", "lightning")
+    cli.cwd /= "mine"
+    run = cli.json("run", "max_epochs=2", "max_steps=30")
+    assert run["name"] == "mine" and run["metrics"]["val_f1"] > 0.3
+    kept = json.loads((Path(run["dir"]) / "attempts" / "1" / "evaluation.json").read_text())
+    assert kept["classes"] == list("0123456789") and sum(map(sum, kept["confusion"])) == 360
+    assert {"samples", "weights", "curves"} <= kept.keys()
+    assert "no workers, all in memory" in cli("logs", "--rank", "0").stdout
+
+
+def test_its_own_test_passes_and_the_script_runs_alone(cli: Any) -> None:
+    cli("new", "mine")
+    cli.cwd /= "mine"
+    passes_its_test(cli)
     alone = subprocess.run(
-        [sys.executable, "train.py"], cwd=cli.cwd / "mine", env=cli.env, capture_output=True, text=True, timeout=100
+        [sys.executable, "train.py"], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=100
     )
     assert alone.returncode == 0, alone.stderr
 
@@ -54,6 +84,12 @@ def test_what_is_there_stays(cli: Any, there: str) -> None:
     done = cli("new", "mine", check=3)
     assert "hint:" in done.stderr
     assert (place if there == "file" else place / "train.py").read_text() == "precious"
+
+
+def test_an_unknown_engine_is_refused_with_those_that_are_there(cli: Any) -> None:
+    said = cli("new", "mine", "--engine", "lightnin", check=2).stderr
+    assert "loop" in said and "lightning" in said and "keras" in said
+    assert not (cli.cwd / "mine").exists()
 
 
 def test_dry_run_writes_nothing(cli: Any) -> None:

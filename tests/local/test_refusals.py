@@ -24,6 +24,12 @@ CASES = {
     "a bad time limit": (("run", "digits", "--time", "soon"), 3, "'soon'", "H:MM:SS"),
     "a reserved GPU that is not used": (("run", "digits", "device=cpu", "--gpus-per-node", "1"), 3, "GPU", ""),
     "half precision on a CPU": (("run", "digits", "device=cpu", "precision=fp16"), 3, "fp16", ""),
+    "half precision on a CPU, in other words": (
+        ("run", "lightning.pytorch.demos.boring_classes:BoringModel", "device=cpu", "precision=16-mixed"),
+        3,
+        "precision=16-mixed does not train on a CPU",
+        "fp32",
+    ),
     "more CPUs than there are": (("run", "digits", "--cpus-per-task", "1000"), 3, "cpus_per_task is 1000", "--cpus"),
     "a GPU that is not there": (("run", "digits", "device=cuda"), 3, "no GPU", "device=auto"),
     "a launcher that does not fit": (("run", "digits", "cluster.launcher=srun"), 3, "'srun'", "spawn"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rampup.drill.compare import rows_of
 from rampup.engines.settings import ENGINES
 from rampup.recipes.load import load
 from rampup.rundir import AttemptDir, RunDir
@@ -34,11 +35,13 @@ class Case:
         attempts: tuple[int, ...] = (),
         engine: str = "torch",
         recipe: str = "",
+        killed_at_sync: int = 0,
         **train: Any,
     ) -> None:
-        """`attempts` names the number of ranks of each attempt, when there are several; `recipe` one of our own."""
+        """`attempts` names the number of ranks of each attempt, when there are several; `recipe` one of our own;
+        `killed_at_sync` counts the files that the first attempt brings to the disk."""
         self.run, self.world, self.limit, self.every = RunDir(folder), world, limit, every
-        self.worlds = attempts or (world,)
+        self.worlds, self.killed_at_sync = attempts or (world,), killed_at_sync
         self.codes: list[int] = []
         self.entry, self.engine, self.recipe = entry, engine, recipe
         self.train = {name: setting.default for name, setting in ENGINES[engine].items()} | SMALL | train
@@ -93,9 +96,7 @@ class Case:
         return model
 
     def rows_without_times(self) -> list[dict[str, Any]]:
-        timed = ("t", "samples_s")
-        rows = self.run.history()
-        return [{name: value for name, value in row.items() if name not in timed} for row in rows]
+        return rows_of(self.run)
 
 
 Start = Callable[[dict[str, dict[str, Any]]], dict[str, Case]]
@@ -120,6 +121,7 @@ def run_ranks(root: Path, cases: dict[str, Case]) -> str:
     for name, case in cases.items():
         case.write()
         asked[name] = {"dir": str(case.run.path), "worlds": case.worlds, "limit": case.limit, "engine": case.engine}
+        asked[name] |= {"killed_at_sync": case.killed_at_sync}
     (root / "cases.json").write_text(json.dumps(asked))
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
     argv = [sys.executable, str(HERE / "ranks.py"), str(root / "cases.json")]

@@ -1,11 +1,17 @@
 """Runs of modules that know nothing of rampup: made by the real control side, for ranks.py and for a job step."""
 
+import fcntl
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from rampup.config import Request, resolve
+from rampup.drill.compare import rows_of
 from rampup.plan import job_config
+from rampup.recipes.load import names
 from rampup.rundir import AttemptDir, RunDir
 
 FOREIGN = Path(__file__).parents[1] / "foreign"
@@ -24,7 +30,6 @@ OTHERS = {
     "profiled": ("own_callbacks:OwnCallbacks", "data=own_callbacks:Points", "profiler=simple", "gradient_clip_val=0.5"),
     "tried": (f"{DEMOS}:BoringModel", "fast_dev_run=true"),
     "tried-own": ("own_callbacks:OwnCallbacks", "data=own_callbacks:Points", "fast_dev_run=2"),
-    "sharded": ("streaming:Streaming", "strategy=fsdp"),
     "without-data": ("own_callbacks:OwnCallbacks",),
     "digits": ("digits", "engine=lightning", "epochs=2"),
     "digits-torch": ("digits", "epochs=2"),
@@ -43,8 +48,8 @@ class Case:
         target, *settings = self.words
         spec = resolve(Request(target=target, settings=tuple(settings)), FOREIGN)
         self.run.attempt(1).path.mkdir(parents=True)
-        self.run.config_file.write_text(json.dumps(job_config(spec, self.run.path, (), target == "digits")))
-        engine = "torch" if self.words[0] == "digits" and "engine=lightning" not in self.words else "lightning"
+        self.run.config_file.write_text(json.dumps(job_config(spec, self.run.path, (), target in names())))
+        engine = "torch" if target in names() and "engine=lightning" not in self.words else "lightning"
         return {"dir": str(self.run.path), "worlds": self.worlds, "engine": engine, **self.fault}
 
     @property
@@ -61,11 +66,29 @@ class Case:
         return "".join(path.read_text() for path in sorted(self.run.path.glob("attempts/*/rank-*.log")))
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{key: row[key] for key in row if key not in ("t", "samples_s")} for row in self.run.history()]
+        return rows_of(self.run)
 
     def state(self) -> dict[str, Any]:
         """Of the last checkpoint."""
         return load(self.run.checkpoints / self.end["checkpoint"] / "state.ckpt")
+
+
+def started(root: Path, cases: dict[str, Case]) -> dict[str, Case]:
+    """All of them, once for all processes of this test session: lightning is imported once."""
+    here = Path(__file__).parent
+    root.mkdir(exist_ok=True)
+    with open(root / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "codes.json").exists():
+            (root / "cases.json").write_text(json.dumps({name: case.write() for name, case in cases.items()}))
+            argv = [sys.executable, str(here / "ranks.py"), str(root / "cases.json")]
+            env = {**os.environ, "PYTHONPATH": str(here.parents[1])}
+            done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=400)
+            assert done.returncode == 0, done.stderr
+            (root / "codes.json").write_text(done.stdout)
+    for name, codes in json.loads((root / "codes.json").read_text()).items():
+        cases[name].codes = codes
+    return cases
 
 
 def load(path: Path) -> dict[str, Any]:

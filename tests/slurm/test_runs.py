@@ -8,6 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+from rampup.drill.compare import rows_of
+from rampup.rundir import RunDir
+
 TORCHRUN_SCRIPT = """
 import os, sys
 import torch, torch.distributed as dist
@@ -61,9 +64,7 @@ def test_two_nodes_end_as_four_local_ranks_bit_for_bit(cli, sandbox, mnist: Path
     ours, theirs = (torch.load(file, weights_only=True)["model"] for file in files)
     for name, weights in ours.items():
         assert torch.equal(weights, theirs[name]), name
-    rows = [cli.json("show", run["id"], "--history") for run in (local, remote)]
-    plain = [[{key: row[key] for key in row if key not in ("t", "samples_s")} for row in side] for side in rows]
-    assert plain[0] == plain[1]
+    assert rows_of(RunDir(local["dir"])) == rows_of(RunDir(remote["dir"]))
 
 
 def test_a_script_written_for_torchrun_runs_untouched(cli, sandbox) -> None:

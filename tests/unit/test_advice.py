@@ -123,6 +123,10 @@ def test_every_rule_has_a_case() -> None:
     ("facts", "remedy"),
     [
         ({"phases": phases(data=62.0), "train": {"num_workers": 0}}, "num_workers=1"),
+        (
+            {"phases": phases(data=62.0), "train": {"num_workers": "own"}, "loader": {"remedy": "num_workers=3"}},
+            "num_workers=3",
+        ),
         ({"phases": phases(communication=62.0), "threads": 4}, "--tasks-per-node 2"),
         ({"phases": phases(communication=62.0), "train": {}}, "--tasks-per-node 2"),
         ({"phases": phases(start=62.0), "ranks": 1}, "epochs=12"),

@@ -102,3 +102,8 @@ def test_files_stay_small() -> None:
         if (count := len(path.read_text().splitlines())) > (450 if path.name == "rank.py" else 400)  # one file, to copy
     }
     assert long == {}
+
+
+def test_programs_that_are_to_run_unchanged_know_nothing_of_rampup() -> None:
+    programs = list((Path(__file__).parents[1] / "foreign").glob("*.py"))
+    assert programs and not [path.name for path in programs if any("rampup" in it for it in imports_of(path))]

@@ -13,7 +13,7 @@ PROMISED = {
     "sweep": """words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --gpus-per-node --json
         --launcher --mail --mem --name --nodes --on --pack --partition --qos --reservation --slurm --software
         --tasks-per-node --throttle --time""",
-    "new": "directory --dry-run",
+    "new": "directory --dry-run --engine",
     "list": "--all --columns --json --sort --state --study",
     "show": "run --checkpoints --history --json --verify",
     "logs": "run --follow --json --rank -f",

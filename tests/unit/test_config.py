@@ -179,3 +179,13 @@ def test_a_recipe_beside_is_told_from_one_of_ours(tmp_path: Path) -> None:
 def test_whole_numbers_of_a_users_file_may_become_others(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text('command = ["true"]\n[train]\nlr = 1\nsteps = 5\n')
     assert spec(tmp_path, "lr=0.05", target="my.toml").train == {"lr": 0.05, "steps": 5}
+
+
+@pytest.mark.parametrize(("target", "ranks"), [("digits", 4), ("ionosphere", 1), ("polyfit", 1)])
+def test_each_gpu_has_a_rank_unless_somebody_says_otherwise(tmp_path: Path, target: str, ranks: int) -> None:
+    """Keras drives several GPUs with one rank; a script of its own decides itself."""
+    spec = resolve(Request(target=target, options={"gpus_per_node": "4"}), tmp_path)
+    assert spec.resources.tasks_per_node == ranks
+    assert spec.origins["resources.tasks_per_node"] == ("one for each GPU" if ranks > 1 else "default")
+    said = resolve(Request(target=target, options={"gpus_per_node": "4", "tasks_per_node": "2"}), tmp_path)
+    assert said.resources.tasks_per_node == 2

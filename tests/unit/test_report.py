@@ -50,6 +50,17 @@ def test_several_runs_are_told_apart_by_what_differs(tmp_path: Path) -> None:
     assert {line["run"] for line in cpu["series"]} == set(labels)
 
 
+def test_speeds_of_several_runs_stand_side_by_side(tmp_path: Path) -> None:
+    rows = [[{**row, "samples_s": 5e3 * nodes, "epoch_s": 72.5 / nodes} for row in epochs()] for nodes in (1, 2)]
+    page = report(*(make(tmp_path, f"aaaaa{nodes}", rows[nodes - 1], train={"width": nodes}) for nodes in (1, 2)))
+    assert "<th>took</th><th>samples/s</th><th>epoch takes</th><th>best</th>" in page.source
+    for cells in ("<td>5,000</td><td>1 min 12 s</td>", "<td>10,000</td><td>36.2 s</td>"):
+        assert cells in page.source
+    assert page.titles()[2:4] == ["samples per second", "seconds per epoch"], "after the curves"
+    silent = report(*(make(tmp_path, run_id, [{"step": 1, "loss": 1.0, "t": T0}]) for run_id in ("bbbbb1", "bbbbb2")))
+    assert "<th>took</th></tr>" in silent.source, "what no run has is no column"
+
+
 def test_a_failed_run_shows_its_cause_its_traceback_and_the_log_of_its_rank(tmp_path: Path) -> None:
     cause = "rank 1: ValueError: shapes do not match"
     run = make(tmp_path, facts={"outcome": "failed", "exit_code": 1, "cause": cause, "failed_rank": 1})
@@ -231,6 +242,15 @@ def test_phases_of_a_rank_that_failed(tmp_path: Path) -> None:
     page = report(run)
     assert "data 80% · other 10% of 1 min 40 s, as rank 0 measured it" in page.words
     assert "80% of the time went into data loading" in page.words and "Missing" not in page.words
+
+
+def test_how_the_data_was_read(tmp_path: Path) -> None:
+    run = make(tmp_path, train={"num_workers": "own"})
+    loader = {"what": "loaders", "workers": 0, "pin_memory": False, "remedy": "num_workers=3", "t": T0 + 5}
+    run.attempt(1).events_file.write_text(run.attempt(1).events_file.read_text() + lines([loader]))
+    page = report(run)
+    assert "loader workers" in page.words and "num_workers=3" in page.words
+    assert "loader pin_memory" in page.words and "loader persistent_workers" not in page.words
 
 
 def test_phases_of_a_rank_that_was_killed(tmp_path: Path) -> None:

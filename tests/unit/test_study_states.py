@@ -203,6 +203,8 @@ def test_the_metric_that_counts() -> None:
 
 def test_only_of_metrics_it_is_known_what_is_better() -> None:
     better = [
-        name for name in ("val_accuracy", "val_error", "lr", "took", "metrics.lr") if more_is_better(name, [CONFIG])
+        name
+        for name in ("val_accuracy", "val_error", "lr", "took", "metrics.lr", "samples_s", "epoch_s")
+        if more_is_better(name, [CONFIG])
     ]
-    assert better == ["val_accuracy", "metrics.lr"]
+    assert better == ["val_accuracy", "metrics.lr", "samples_s"]

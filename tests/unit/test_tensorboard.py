@@ -204,6 +204,17 @@ def test_pictures(run: RunDir) -> None:
     assert tensor_util.make_ndarray(tensor.tensor_proto).tolist()[:2] == [b"3", b"2"]
 
 
+def test_pictures_before_the_first_row_stay(run: RunDir) -> None:
+    """A short epoch is validated before it has a row; an attempt that begins anew still replaces them."""
+    for number in (1, 2):
+        attempt = Attempt(run, number)
+        attempt.tensorboard.text(0, "model", "Linear")
+        attempt.tensorboard.image(7, "digits", png(2 + number, 2))
+        attempt.metrics.write(7, train_loss=0.5)
+        attempt.close()
+        assert [(picture.step, picture.width) for picture in loaded(run).Images("digits")] == [(7, 2 + number)]
+
+
 def test_pr_curves(run: RunDir) -> None:
     counts = [[10, 8, 1], [10, 2, 0], [0, 8, 10], [0, 2, 9]]
     attempt = Attempt(run)

@@ -8,11 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from rampup.engines.torch_parts import RunningLoss
-from rampup.engines.torch_state import FILE, KeptMemory, State, average, packed, random_state, set_random_state, unpack
+from rampup.engines.torch_state import (
+    FILE,
+    KeptMemory,
+    State,
+    average,
+    packed,
+    random_state,
+    set_random_state,
+    unpack,
+    untouched,
+)
 from rampup.engines.torch_world import World
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
@@ -51,9 +61,8 @@ class Training:
 def written(snapshot: Snapshot, folder: Path) -> Path:
     file = io.BytesIO()
     snapshot.files[FILE](file)  # type: ignore[operator]
-    path = folder / FILE
-    path.write_bytes(file.getvalue())
-    return path
+    (folder / FILE).write_bytes(file.getvalue())
+    return folder
 
 
 def test_another_process_goes_on_as_this_one(tmp_path: Path) -> None:
@@ -154,3 +163,34 @@ def test_another_model_is_a_clear_error(tmp_path: Path) -> None:
     path = written(training.state.take(1, None, {}), tmp_path)
     with pytest.raises(RampupError, match="does not fit the model or the optimizer of now"):
         Training(width=5).state.put_back(path)
+
+
+class Counting(nn.Module):
+    """It has side effects, as an average that is kept in forward() is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.ones(2))
+        self.register_buffer("calls", torch.zeros(1))
+        self.times = 0
+
+    mean: Tensor
+    calls: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.5)
+        self.calls = self.calls + 1
+        self.times += 1
+        self.last = x
+        return x + self.mean * torch.rand(2)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_who_only_looks_changes_nothing(inference: bool) -> None:
+    model, stood = Counting(), random_state(CPU)
+    with torch.inference_mode(inference), untouched(model, CPU):
+        model(torch.zeros(2))
+        assert model.times == 1 and not torch.equal(random_state(CPU), stood)
+    assert model.mean.tolist() == [1, 1] and model.calls.item() == 0
+    assert model.times == 0 and not hasattr(model, "last")
+    assert torch.equal(random_state(CPU), stood)

@@ -11,18 +11,15 @@ from torch import Tensor, nn
 
 from rampup.data.fetch import folder
 from rampup.data.sets import WEIGHTS, weights_name
-from rampup.errors import RampupError, nearest
+from rampup.errors import RampupError
+from rampup.recipes.cifar10.settings import OWN
 from rampup.runtime.settings import Settings
 
 CLASSES = 10
-OWN = ("small", "resnet18", "mlp")
 
 
 def build(settings: Settings) -> nn.Module:
     arch: str = settings.arch
-    if settings.pretrained and weights_name(arch) not in WEIGHTS:
-        known = [name.partition(":")[2] for name in WEIGHTS]
-        raise RampupError(f"pretrained=true: no weights of arch={arch} are known", f"arch={' or arch='.join(known)}")
     if arch == "small":
         return Small(settings.width)
     if arch == "mlp":
@@ -133,10 +130,6 @@ def of_torchvision(arch: str) -> nn.Module:
     except ImportError as error:
         own = " or ".join(f"arch={name}" for name in OWN)
         raise RampupError(f"arch={arch}: torchvision can't be imported: {error}", f"{own} need none") from None
-    if arch not in models.list_models(module=models):
-        raise RampupError(
-            f"torchvision has no model {arch!r}", nearest(arch, [*OWN, *models.list_models(module=models)])
-        )
     model: nn.Module = models.get_model(arch, weights=None, num_classes=CLASSES)
     return model
 

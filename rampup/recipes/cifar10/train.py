@@ -14,13 +14,12 @@ from rampup.data.fetch import folder
 from rampup.data.idx import read_idx
 from rampup.data.memory import TensorData
 from rampup.engines.torch_task import Classifier
-from rampup.errors import RampupError
 from rampup.recipes.cifar10.model import build
+from rampup.recipes.cifar10.settings import SIZE
 from rampup.runtime.settings import Settings
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 """Of the pixels of the training images, for red, green and blue."""
-SIZE = 32
 
 
 class Cifar10(Classifier):
@@ -29,22 +28,15 @@ class Cifar10(Classifier):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         crop, flip, cutout = settings.crop, settings.flip, settings.cutout
-        if not (0 <= crop < SIZE and 0 <= cutout <= SIZE):
-            raise RampupError(f"crop={crop} cutout={cutout}: an image has {SIZE} x {SIZE} pixels", "crop=4 cutout=8")
-        if settings.width < 1 or not 0 <= settings.label_smoothing <= 1:
-            given = f"width={settings.width} label_smoothing={settings.label_smoothing}"
-            raise RampupError(f"{given}: a width is 1 or more, a smoothing from 0 to 1", "width=24 label_smoothing=0.1")
         self.change = Augment(SIZE, MEAN, DEVIATION, crop=crop, flip=flip, cutout=cutout)
         self.last = settings.channels_last and settings.arch != "mlp"
 
     def data(self) -> tuple[TensorData, TensorData]:
-        return self.part("train", "samples", 50_000), self.part("test", "validation", 10_000)
+        return self.part("train", self.settings.samples), self.part("test", self.settings.validation)
 
-    def part(self, name: str, setting: str, there_are: int) -> TensorData:
+    def part(self, name: str, samples: int) -> TensorData:
         """Numbers, pixels and labels. The pixels of a colour are one row: see Augment."""
-        samples, files = getattr(self.settings, setting), folder("cifar10")
-        if not 1 <= samples <= there_are:
-            raise RampupError(f"{setting}={samples}: there are {there_are} images", f"{setting}={there_are}")
+        files = folder("cifar10")
         pixels = torch.from_numpy(read_idx(files / f"{name}-images-idx4-ubyte")[:samples]).flatten(2)
         labels = torch.from_numpy(read_idx(files / f"{name}-labels-idx1-ubyte")[:samples]).long()
         return TensorData(torch.arange(samples), pixels, labels)

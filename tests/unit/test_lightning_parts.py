@@ -1,0 +1,167 @@
+"""Parts of the lightning engine that need no training: the graph of a module, what counts as scores and as labels."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler, TensorDataset
+
+from rampup.engines.lightning_classes import OwnClasses, order_of, pair_of, scores_of
+from rampup.engines.lightning_graph import graph_of
+from rampup.engines.lightning_settings import class_names
+from rampup.errors import RampupError, Refused
+from rampup.runtime.settings import Settings
+
+
+class Straight(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.loss = nn.MSELoss()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) + x
+
+
+class Winding(Straight):
+    """Its way depends on the data: it can't be traced with symbols."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        doubled = self.inner(x) if x.sum() > 0 else -x
+        return torch.relu(doubled + x)
+
+
+class Parts(pl.LightningModule):
+    """Without forward()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+        self.head = nn.Linear(3, 1)
+        self.loss = nn.MSELoss()
+
+
+# the graph --------------------------------------------------------------------------------------------------------
+
+
+def test_forward_is_traced() -> None:
+    nodes = {node.name: node for node in graph_of(Straight())}
+    assert nodes["inner/1"].inputs == ["inner/0"] and nodes["add"].inputs == ["inner/1", "x"]
+
+
+def test_a_way_that_depends_on_the_data_is_that_of_the_example() -> None:
+    module = Winding()
+    assert graph_of(module) == []
+    module.example_input_array = torch.ones(1, 4)
+    nodes = {node.name: node for node in graph_of(module)}
+    assert nodes["inner/0"].inputs == ["input"] and nodes["inner/0"].note.startswith("Linear(")
+    assert nodes["add"].inputs == ["inner/1", "input"]
+    assert nodes["relu"].inputs == ["add"]
+    module.example_input_array = -torch.ones(1, 4)
+    assert "neg" in {node.name for node in graph_of(module)}
+    assert module.training and module.inner.training, "as it was"
+
+
+def test_an_example_that_does_not_fit_gives_no_graph() -> None:
+    module = Winding()
+    module.example_input_array = torch.ones(1, 5)
+    assert graph_of(module) == [] and module.inner.training
+    assert not module.inner[0]._forward_hooks
+
+
+def test_without_forward_the_parts_are_shown() -> None:
+    nodes = {node.name: node for node in graph_of(Parts())}
+    assert nodes["critic/1"].inputs == ["critic/0"]
+    assert nodes["head"].kind == "Linear" and "loss" not in nodes
+
+
+# what a module of the user's gives --------------------------------------------------------------------------------
+
+
+def test_scores_logarithms_and_probabilities_mean_the_same() -> None:
+    scores = torch.tensor([[3.0, -1.0, 0.5], [0.1, 0.2, 0.3]])
+    probabilities = scores.softmax(1)
+    for given in (scores, scores.log_softmax(1), probabilities):
+        assert torch.allclose(scores_of(given, 2).softmax(1), probabilities)
+    many = torch.randn(500, 10).softmax(1)
+    coarse = scores_of(many.bfloat16(), 500)  # their sums are off by up to a hundredth
+    assert torch.allclose(coarse.softmax(1), many, atol=0.01)
+    certain = scores_of(torch.tensor([[0.0, 1.0, 0.0]]), 1)
+    assert certain.softmax(1).tolist() == [[0.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [(torch.zeros(4), "shape (4,)"), (torch.zeros(3, 2), "shape (3, 2) for 4 samples"), ((1, 2), "type tuple")],
+)
+def test_what_is_no_score_for_each_class(found: Any, words: str) -> None:
+    with pytest.raises(RampupError) as caught:
+        scores_of(found, 4)
+    assert words in caught.value.message and "one score for each class" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ({"x": 1}, "is a dict"),
+        ((1, 2, 3), "is a tuple of 3"),
+        ((torch.zeros(2, 4), torch.zeros(2)), "torch.float32 of shape (2,)"),
+        ((torch.zeros(2, 4), torch.zeros(2, 3, dtype=torch.int64)), "torch.int64 of shape (2, 3)"),
+        ((torch.zeros(2, 4), ["a", "b"]), "are list"),
+    ],
+)
+def test_what_is_no_pair_of_inputs_and_labels(batch: Any, words: str) -> None:
+    with pytest.raises(RampupError) as caught:
+        pair_of(batch)
+    assert words in caught.value.message and "(inputs, labels)" in caught.value.hint
+
+
+def test_only_images_become_pictures() -> None:
+    task = OwnClasses(Settings({}), ("a", "b"))
+    grey, colour = torch.linspace(-2, 2, 32).view(2, 1, 4, 4), torch.rand(2, 3, 4, 4)
+    found = task.pictures((grey, None))
+    assert found is not None and found.shape == (2, 4, 4) and (found.min(), found.max()) == (0, 255)
+    assert task.pictures((colour, None)).shape == (2, 4, 4, 3)
+    assert task.pictures((torch.zeros(2, 1, 4, 4), None)).max() == 0
+    for other in (torch.zeros(2, 16), torch.zeros(2, 7, 4, 4), [1, 2]):
+        assert task.pictures((other, None)) is None
+
+
+def test_each_sample_once_in_whatever_order() -> None:
+    data = TensorDataset(torch.arange(7))
+    on_ranks = DistributedSampler(data, num_replicas=3, rank=1)
+    assert list(order_of(DataLoader(data, 2, shuffle=True))) == list(range(7))
+    assert list(order_of(DataLoader(data, 2, sampler=on_ranks))) == list(range(7))
+    chosen = SubsetRandomSampler([1, 3, 5, 6])
+    wrapped = DistributedSamplerWrapper(chosen, num_replicas=3, rank=2)
+    for sampler in (chosen, wrapped):
+        assert sorted(order_of(DataLoader(data, 2, sampler=sampler))) == [1, 3, 5, 6]
+
+
+# the setting ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (3, ("0", "1", "2")),
+        ("3", ("0", "1", "2")),
+        ("cat,dog", ("cat", "dog")),
+        ('["a cat", "$(dog)"]', ("a cat", "$(dog)")),
+        (["a", "b"], ("a", "b")),
+        (None, ()),
+        ("none", ()),
+    ],
+)
+def test_names_of_classes(given: Any, names: tuple[str, ...]) -> None:
+    assert class_names(given) == names
+
+
+@pytest.mark.parametrize("given", [1, 0, "1", "cat", "cat,cat", "cat,,dog", ["a"], 100_000, -3, True, "", 2.5])
+def test_what_names_no_classes_is_refused(given: Any) -> None:
+    with pytest.raises(Refused) as caught:
+        class_names(given)
+    assert "classes=10" in caught.value.hint
