@@ -141,8 +141,10 @@ def ranks_in(text: str) -> list[int]:
 
 
 def said_in_attempt(attempt: AttemptDir) -> str:
-    """What Slurm and the job script said, or the launcher here. A requeued job goes on in the log of the attempt before;
-    the job script says where each begins."""
+    """What Slurm and the job script said, or the launcher here.
+
+    A requeued job goes on in the log of the attempt before; the job script says where each begins.
+    """
     job = attempt.facts.get("job", "")
     log = RunDir(attempt.path.parent.parent).slurm_log(job) if job else attempt.job_log
     text = log.read_text(errors="replace") if log.is_file() else ""

@@ -33,6 +33,8 @@ NEAR_THE_END = 15
 """A traceback with more lines after it is not what ended the program."""
 LAST_LINES = 40
 RANKS_HEARD = 64
+REASON_BELOW = "Graph execution error:"
+"""TensorFlow's first line. What was wrong stands under the calls that made the graph."""
 PYTHON_FAILED = 1
 """What Python ends with after an exception that nobody caught."""
 
@@ -109,8 +111,12 @@ def _first_with_words(attempt: AttemptDir, facts: Record) -> Suspect:
 
 
 def _lost_a_peer(attempt: AttemptDir, rank: int | None) -> bool:
-    trace = last_of(traces_in(tail(attempt.rank_log(rank)))) if rank is not None else None
-    return trace is not None and causes.LOST_PEER.search(trace.error.text) is not None
+    lines = tail(attempt.rank_log(rank)) if rank is not None else []
+    trace = last_of(traces_in(lines))
+    if trace is None:
+        return False
+    below = lines[-trace.after :] if trace.after and trace.error.text.endswith(REASON_BELOW) else []
+    return any(causes.LOST_PEER.search(line.text) for line in (trace.error, *below))
 
 
 # clues ------------------------------------------------------------------------------------------------------------

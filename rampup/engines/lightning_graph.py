@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -74,12 +75,15 @@ class Recorder(TorchFunctionMode):
         self._hooks = [hook for name, part in leaves for hook in self._watch(name, part)]
 
     def call(self, example: Any) -> None:
-        inputs = example if isinstance(example, tuple) else (example,)
-        device = next((parameter.device for parameter in self._module.parameters()), None)
-        moved = [each.to(device) if isinstance(each, Tensor) else each for each in inputs]
+        """As Lightning does it: a tuple is several arguments, a dictionary has their names."""
+        device = next((parameter.device for parameter in self._module.parameters()), torch.device("cpu"))
+        moved = move_data_to_device(example, device)
         for each in tensors_in(moved):
             self._add("input", "placeholder", [], each)
-        self._module(*moved)
+        if isinstance(moved, Mapping):
+            self._module(**moved)
+        else:
+            self._module(*(moved if isinstance(moved, tuple) else (moved,)))
 
     def close(self) -> None:
         for hook in self._hooks:

@@ -119,7 +119,8 @@ class Loaders:
         if workers > self._room:
             return f"{line}; {workers} may find too little room in /dev/shm: num_workers={self._room}"
         if workers > self._cpus:
-            return f"{line}; {workers} have too few CPUs: num_workers={max(1, self.fit)}"
+            suits = 0 if is_in_memory(loader) else max(1, self.fit)
+            return f"{line}; {workers} have too few CPUs: num_workers={suits}"
         if self._wish == "auto" and not workers and not self._room:
             return f"{line}; there is too little room in /dev/shm"
         could = self._wish == "own" and self.fit > workers == 0 and torch_workers.is_map_style(loader)

@@ -141,7 +141,7 @@ def check_settings(recipe: RecipeInfo, values: Mapping[str, Value]) -> RecipeInf
     where.loader.exec_module(made)
     if not hasattr(made, name):
         raise Refused(f"check = {recipe.check!r} in {ORIGIN}: {file} has no {name!r}", nearest(name, vars(made)))
-    found: Needs = getattr(made, name)(Settings(values))
+    found: Needs = getattr(made, name)(Settings(values)) or Needs()  # a check that only refuses returns nothing
     return replace(recipe, also=found.modules, data=(*recipe.data, *found.data))
 
 

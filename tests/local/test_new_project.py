@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rampup.config import Request, resolve
+
 
 def test_runs_at_once_and_learns(cli: Any) -> None:
     assert "next: cd 'my project' && rampup run" in cli("new", "my project").stderr
@@ -30,6 +32,12 @@ def test_a_project_of_another_engine_runs_at_once_and_passes_its_test(cli: Any, 
     settings = {row["key"]: row["origin"] for row in spec["settings"]}
     assert settings["train.channels"] == "command line" and settings["train.lr"].endswith("rampup.toml")
     passes_its_test(cli)  # it trains on two ranks
+
+
+def test_each_gpu_has_a_rank_in_a_lightning_project(cli: Any) -> None:
+    cli("new", "mine", "--engine", "lightning")
+    spec = resolve(Request(target="rampup.toml", options={"gpus_per_node": "2"}), cli.cwd / "mine")
+    assert spec.resources.tasks_per_node == 2
 
 
 def passes_its_test(cli: Any) -> None:

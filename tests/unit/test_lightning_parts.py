@@ -65,6 +65,13 @@ def test_a_way_that_depends_on_the_data_is_that_of_the_example() -> None:
     assert module.training and module.inner.training, "as it was"
 
 
+@pytest.mark.parametrize("example", [(torch.ones(1, 4),), {"x": torch.ones(1, 4)}])
+def test_an_example_is_a_tensor_or_arguments_or_their_names(example: Any) -> None:
+    module = Winding()
+    module.example_input_array = example
+    assert "inner/0" in [node.name for node in graph_of(module)]
+
+
 def test_an_example_that_does_not_fit_gives_no_graph() -> None:
     module = Winding()
     module.example_input_array = torch.ones(1, 5)

@@ -54,6 +54,12 @@ def test_it_refuses_what_the_recipe_does_not_take(recipe: Path) -> None:
     assert caught.value.hint == "size=8"
 
 
+def test_one_that_only_refuses_need_not_return_anything(recipe: Path) -> None:
+    (recipe / "settings.py").write_text("def check(settings):\n    assert settings.size == 4\n")
+    plain = spec_of(recipe).recipe
+    assert plain and (plain.data, plain.also) == (("mnist",), {})
+
+
 def test_it_names_what_a_setting_needs(recipe: Path) -> None:
     plain, odd = spec_of(recipe).recipe, spec_of(recipe, "kind=odd").recipe
     assert plain and (plain.data, plain.also) == (("mnist",), {})
