@@ -27,7 +27,9 @@ bench: $(VENV)/.ready  ## ratios, measured side by side; the table goes into doc
 drill: $(VENV)/.ready  ## 200 kills and every fault on sandboxes, about an hour; the tables go into docs/reliability.md
 	$(BIN)/python -m benchmarks.drill --docs
 
-horovod-env:  ## .venv-horovod: the real Horovod with a TensorFlow of its own; built from source, about six minutes
+horovod-env: .venv-horovod/.ready  ## the real Horovod with a TensorFlow of its own; built from source, some minutes
+
+.venv-horovod/.ready: tools/horovod-env.sh pyproject.toml
 	tools/horovod-env.sh $(PYTHON) .venv-horovod
 
 clean:

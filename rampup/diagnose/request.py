@@ -42,6 +42,10 @@ def size(spec: RunSpec) -> Iterator[Finding]:
         yield _problem(
             "size", f"cpus_per_task is {asked.cpus_per_task}, this machine has {cpus}", f"--cpus-per-task {cpus}"
         )
+    kind = spec.train.get("strategy") if spec.recipe and spec.recipe.engine == "keras" else None
+    if kind in ("single", "mirrored") and asked.world_size > 1:  # a rank says the same, after hours in a queue
+        cause = f"strategy={kind} trains in one process, and this run has {asked.world_size} ranks"
+        yield _problem("size", cause, "strategy=multiworker, or --nodes 1 --tasks-per-node 1")
 
 
 def launcher(spec: RunSpec) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from rampup.engines.keras_state import State
 from rampup.engines.keras_step import Step
 from rampup.engines.keras_task import Task
 from rampup.engines.keras_world import World, world_of
-from rampup.engines.loop import Loop
+from rampup.engines.loop import Loop, check_monitor
 from rampup.errors import RampupError
 from rampup.runtime.job import Job, Outcome
 from rampup.runtime.storage import say
@@ -41,6 +41,7 @@ def train(job: Job, task: Task) -> Outcome:
         outcome = training.run()
         if world.size > 1:
             keras_setup.mute()
+            world.leave()
     except tf.errors.OpError as error:
         if world.is_lost_peer(error):
             message = f"rank {world.rank} lost contact with another rank"
@@ -61,7 +62,7 @@ class Training(Loop):
         phases.mark("start")
         self.data, validation = task.data()
         if len(self.data) == 0:
-            raise RampupError(f"data() of {type(task).__name__} gave no training samples", "check the recipe's data")
+            raise RampupError("there are no training samples", "check what loads the data: it returned none")
         phases.mark("data")
         super().__init__(job, world, len(self.data))
         self.world: World = world
@@ -70,11 +71,12 @@ class Training(Loop):
         self.loss: RunningLoss = RunningLoss()
         self.facts = self._facts()
         self.state = State(self.compiled, self.loss, world, settings.seed)
+        world.tell_apart(self.state.generators)
         self.base_rate = self.compiled.base_rate
         phases.mark("start")
         self.evaluation = Evaluation(self.compiled, validation, settings.eval_batch_size, world)
         phases.mark("evaluation")
-        self.check_monitor(self.evaluation.metrics)
+        check_monitor(settings.monitor, self.evaluation.metrics)
         self.look_every = 1 if devices[0].startswith("CPU") else AGREE_EVERY
 
     def begin(self) -> None:
@@ -83,6 +85,9 @@ class Training(Loop):
             self.data, settings.batch_size, settings.seed, self.step, self.last_step, self.world
         )
         self.update = Step(self.compiled, self.loss, self.world, settings.clip, batches)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The pipeline knows the order of every epoch."""
 
     def take_step(self, epoch: int, low: int, high: int) -> None:
         wish_stop, wish_save = bool(self.job.stop.asked), self.job.saving.wishes()
@@ -101,6 +106,9 @@ class Training(Loop):
     def evaluate(self) -> dict[str, float]:
         return self.evaluation.run()
 
+    def end(self) -> None:
+        """What is left of the model is its checkpoint."""
+
     def rate(self) -> float:
         return float(self.compiled.optimizer.learning_rate.numpy())
 
@@ -113,7 +121,7 @@ class Training(Loop):
             "world_size": self.world.size,
             "threads": threads.get_intra_op_parallelism_threads(),
             "device": ",".join(self.devices),
-            "gradients": type(self.world.strategy).__name__,
+            "gradients": self.world.gradients,
             "cpu": cpu.model_name(),
             "versions": {
                 "rampup": __version__,

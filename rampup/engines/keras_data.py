@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rampup.data.order import permutation, piece, shard
-from rampup.engines.keras_setup import tf
+from rampup.engines.keras_setup import rewritten, tf
 from rampup.engines.keras_task import Data
 from rampup.engines.keras_world import World
 
@@ -81,7 +81,7 @@ class Cut:
 
 def _batches(data: Data, indices: Any) -> Any:
     """For a table of positions, one batch in each row."""
-    found = data.batch(tf.reshape(indices, [-1]))
+    found = rewritten(data.batch)(tf.reshape(indices, [-1]))
 
     def in_rows(samples: Any) -> Any:
         rows = tf.reshape(samples, tf.concat([tf.shape(indices), tf.shape(samples)[1:]], axis=0))
@@ -103,6 +103,6 @@ def validation(data: Data, batch_size: int, world: World) -> Any:
     def samples(begin: Any) -> Any:
         end = tf.minimum(begin + batch_size, high)
         cuts = [begin + (end - begin) * index // world.local_replicas for index in range(world.local_replicas + 1)]
-        return tuple(data.batch(tf.range(*pair)) for pair in pairwise(cuts))
+        return tuple(rewritten(data.batch)(tf.range(*pair)) for pair in pairwise(cuts))
 
     return tf.data.Dataset.range(low, high, batch_size).map(samples).prefetch(2)

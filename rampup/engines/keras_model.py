@@ -7,8 +7,8 @@ weighs and adds up; metrics are made anew outside of the strategy, where each ra
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rampup.engines import keras_seed
-from rampup.engines.keras_setup import tf, tf_keras
+from rampup.engines import keras_seed, keras_version
+from rampup.engines.keras_setup import rewritten, tf, tf_keras
 from rampup.engines.keras_task import Task, optimizer_of
 from rampup.engines.keras_world import World
 from rampup.errors import RampupError
@@ -42,19 +42,21 @@ class Compiled:
 
 
 def _refuse_what_is_no_model(model: Any, task: Task) -> None:
-    name = type(task).__name__
+    origin = task.origin
     if not isinstance(model, tf_keras.Model):
         module = type(model).__module__
         if module.startswith("keras."):
-            message = f"model() of {name} made a model of Keras 3, which does not train on several workers"
-            raise RampupError(message, "import tf_keras as keras, or use tf.keras, which is the same here")
-        raise RampupError(f"model() of {name} returned {type(model).__name__}, not a Keras model", "return the model")
+            old = str(keras_version.of("keras")).startswith("2.")  # beside TensorFlow 2.15
+            what = "the package keras, not of tf_keras" if old else "Keras 3, which does not train on several workers"
+            hint = "import tf_keras as keras, or use tf.keras, which is the same here"
+            raise RampupError(f"{origin} made a model of {what}", hint)
+        raise RampupError(f"{origin} returned {type(model).__name__}, not a Keras model", "return the model")
     if not model.built:
-        raise RampupError(f"the model of {name} does not know the shape of its input", "give it an Input layer")
+        raise RampupError(f"{origin}: the model does not know the shape of its input", "give it an Input layer")
     if len(model.outputs or [None]) != 1:
-        raise RampupError(f"the model of {name} has {len(model.outputs)} outputs, the engine trains one", OWN_LOOP)
+        raise RampupError(f"{origin}: the model has {len(model.outputs)} outputs, the engine trains one", OWN_LOOP)
     if type(model).train_step is not tf_keras.Model.train_step:
-        raise RampupError(f"the model of {name} has a train_step of its own, which the engine would not call", OWN_LOOP)
+        raise RampupError(f"{origin}: the model has a train_step of its own, which the engine would not call", OWN_LOOP)
 
 
 OWN_LOOP = "run it as a script: rampup run -- python train.py"
@@ -83,7 +85,7 @@ def per_sample(loss: Any) -> PerSample:
     def of_each(y: Any, predicted: Any) -> Any:
         if y.shape.rank is not None and predicted.shape.rank == y.shape.rank + 1 and predicted.shape[-1] == 1:
             y = tf.expand_dims(y, -1)  # (batch,) beside (batch, 1) would become (batch, batch)
-        found = known(y, predicted)
+        found = rewritten(known)(y, predicted)
         return tf.reduce_mean(tf.reshape(found, [tf.shape(found)[0], -1]), axis=1) if found.shape.rank != 1 else found
 
     return of_each

@@ -9,15 +9,17 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rampup.data.order import shard
-from rampup.engines import keras_version
+from rampup.engines import gpus, keras_version
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
-__all__ = ["mute", "prepare", "tf", "tf_keras", "without_chatter"]
+__all__ = ["coordination", "mute", "prepare", "rewritten", "tf", "tf_keras", "without_chatter"]
 DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1", keras_version.LEGACY: "1"}
 """Variables that TensorFlow reads when it is imported; what a user has exported stays."""
+AS_THEY_ARE = ("tf_keras", "rampup.engines")
 CHATTER = re.compile(rb"WARNING: All log messages before absl|[IW]\d{4} |\d{4}-\d\d-\d\d \S+ [IW] |E.*cuInit")
 """Lines of TensorFlow's own log that are no error. Without a GPU it also complains that there is none."""
 
@@ -58,6 +60,23 @@ for _name, _value in DEFAULTS.items():
 with without_chatter():
     import tensorflow as tf
     import tf_keras
+    from tensorflow.python.autograph.core import config as autograph
+# Python that asks a tensor is rewritten for a graph. These two need none of that; TensorFlow 2.15 knows it of Keras
+# under its old name alone, and would spend 10 s on every rank.
+autograph.CONVERSION_RULES = (*map(autograph.DoNotConvert, AS_THEY_ARE), *autograph.CONVERSION_RULES)
+
+
+def rewritten(function: Any) -> Any:
+    """A user's own function, which may need it. Keras does the same with layers and metrics."""
+    autograph = tf.__internal__.autograph
+    return autograph.tf_convert(function, autograph.control_status_ctx())
+
+
+def coordination() -> Any:
+    """TensorFlow's own blackboard of several workers: keys that one sets and others wait for."""
+    from tensorflow.python.eager import context
+
+    return context.context()
 
 
 def prepare(
@@ -97,8 +116,8 @@ def _devices(context: RankContext, gpus_per_node: int, cpu_devices: int) -> list
 
 
 def _refuse_idle_gpus(gpus_per_node: int) -> None:
-    if gpus_per_node > 0:
-        raise RampupError(
-            f"gpus_per_node={gpus_per_node} reserves a GPU, and TensorFlow sees none here",
-            "check nvidia-smi, install tensorflow[and-cuda], or ask for no GPU: --gpus-per-node 0",
-        )
+    found = gpus.reserved(gpus_per_node)
+    if found:
+        by, without = found
+        hint = f"check nvidia-smi, install tensorflow[and-cuda], or {without}"
+        raise RampupError(f"{by} reserves a GPU, and TensorFlow sees none here", hint)

@@ -37,7 +37,7 @@ class State:
             "optimizer": list(compiled.optimizer.variables),
         }
         self._statistics = [each for each in variables if differs_between_replicas(each)]
-        self._generators = list(_generators(compiled.model))
+        self.generators = list(_generators(compiled.model))
 
     def take(self, step: int, best: Best | None, facts: dict[str, Any], is_best: bool = False) -> Snapshot:
         """All ranks call it at the same step; only rank 0 gets something to write."""
@@ -82,14 +82,14 @@ class State:
             mean = [np.mean(values, axis=0) for values in zip(*of_replicas, strict=True)]
             mine = [mean] * world.local_replicas
             keras_seed.start(keras_seed.of_rank(self._seed, world.rank) + step)
-        kept = self._statistics + (self._generators if exact else [])
+        kept = self._statistics + (self.generators if exact else [])
         for index, variable in enumerate(kept if size else []):
             self._assign(variable, [values[index] for values in mine])
 
     def _values(self, replica: int) -> list[Any]:
         """What this replica alone has."""
         local = self._world.strategy.experimental_local_results
-        return [local(each)[replica].numpy() for each in (*self._statistics, *self._generators)]
+        return [local(each)[replica].numpy() for each in (*self._statistics, *self.generators)]
 
     def _assign(self, variable: Any, values: list[Any]) -> None:
         """Each replica's own."""

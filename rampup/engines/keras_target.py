@@ -30,12 +30,15 @@ class Target(Task):
         self._given = {key: settings[key] for key in settings if origins.get(f"train.{key}", "default") != "default"}
         self._build = build
 
+    @property
+    def origin(self) -> str:
+        return str(getattr(self._build, "__name__", "the function"))
+
     def model(self) -> tf_keras.Model:
         return self._build(**self._arguments(self._build))
 
     def compile_settings(self) -> Mapping[str, Any]:
-        name = getattr(self._build, "__name__", "the function")
-        raise RampupError(f"the model that {name} returns is not compiled", "call model.compile(...) before")
+        raise RampupError(f"the model that {self.origin} returns is not compiled", "call model.compile(...) before")
 
     def data(self) -> tuple[Data, Data | None]:
         where: str = self.settings.data

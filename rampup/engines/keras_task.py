@@ -27,9 +27,10 @@ class Data(Protocol):
 
 
 class ArrayData:
-    """Arrays in memory with one row per sample; `x` and `y` may also be dicts or tuples of arrays."""
+    """Arrays in memory with one row per sample; `x` and `y` may also be dicts, tuples or lists of arrays."""
 
     def __init__(self, x: Any, y: Any) -> None:
+        x, y = (np.asarray(part) if _is_rows(part) else part for part in (x, y))
         arrays = [np.asarray(each) for each in tf.nest.flatten((x, y))]
         sizes = {len(array) for array in arrays}
         if len(sizes) != 1:
@@ -47,11 +48,21 @@ class ArrayData:
         return found
 
 
+def _is_rows(part: Any) -> bool:
+    """Rows in plain Python, and not a list of arrays, one for each input of a model."""
+    return isinstance(part, list) and not all(hasattr(each, "shape") for each in part)
+
+
 class Task:
     """What to train. `settings` holds the engine's keys and those of the recipe."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+
+    @property
+    def origin(self) -> str:
+        """Who makes the model, as messages name it."""
+        return f"model() of {type(self).__name__}"
 
     def data(self) -> tuple[Data, Data | None]:
         """Training and validation data: the same on every rank. Without validation, monitor=train_loss."""

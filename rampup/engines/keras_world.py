@@ -1,7 +1,7 @@
 """Who trains together, and how what they have is added up: one device, several of one machine, several workers.
 
 A World has replicas: one for each device of each rank. Its `add_up` belongs inside of a training step, the rest
-between two steps. Several replicas go through tf.distribute; another way to move gradients is another subclass.
+between two steps. Several replicas go through tf.distribute here, and through Horovod in keras_horovod.py.
 """
 
 import os
@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rampup.engines.keras_setup import tf, without_chatter
+from rampup.engines.keras_setup import coordination, tf, without_chatter
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
-SIGNS_OF_A_LOST_PEER = ("collective", "connection reset", "socket closed", "unavailable", "heartbeat", "peer")
+SIGNS_OF_A_LOST_PEER = (
+    *("collective", "connection reset", "socket closed", "unavailable", "heartbeat", "peer"),
+    "horovod has been shut down",
+)
+SEVERAL = ("multiworker", "horovod")
+"""Strategies for more than one rank."""
 
 
 class World:
@@ -32,12 +37,20 @@ class World:
         """Of all ranks."""
         return self.size * self.local_replicas
 
+    @property
+    def gradients(self) -> str:
+        """What adds them up."""
+        return type(self.strategy).__name__
+
     def add_up(self, flat: Any) -> Any:
         """In a replica: the sum of what all replicas have."""
         return flat
 
     def share(self, variables: Sequence[Any]) -> None:
         """The first rank's values on every rank. tf.distribute has done it when the variables were made."""
+
+    def tell_apart(self, generators: Sequence[Any]) -> None:
+        """Let the random numbers of layers differ between ranks. tf.distribute has done it when they were made."""
 
     def run(self, function: Callable[..., Any], *pieces: Any) -> list[Any]:
         """Call it in each replica of this rank, with its own piece, inside of a tf.function; what each returned."""
@@ -63,6 +76,9 @@ class World:
     def wait(self) -> None:
         """Until all ranks are here."""
         self.agree(0)
+
+    def leave(self) -> None:
+        """The last thing that a rank calls, when all went well."""
 
     def is_lost_peer(self, error: Exception) -> bool:
         """Whether it failed because another rank is gone."""
@@ -100,6 +116,22 @@ class Distributed(World):
         found = self._all(tf.constant(numbers)).numpy().reshape(self.size, self.local_replicas, -1)
         return list(found[:, 0])
 
+    def leave(self) -> None:
+        """Together: a rank that is done may still be sending, and TensorFlow does not wait for that when it ends."""
+        if self.size == 1:
+            return
+        service, others = coordination(), range(1, self.size)
+        if self.rank > 0:
+            service.set_config_key_value(f"rampup/done/{self.rank}", "")
+            service.get_config_key_value("rampup/done")
+            service.set_config_key_value(f"rampup/left/{self.rank}", "")
+            return
+        for rank in others:
+            service.get_config_key_value(f"rampup/done/{rank}")
+        service.set_config_key_value("rampup/done", "")
+        for rank in others:  # the service lives in this process
+            service.get_config_key_value(f"rampup/left/{rank}")
+
     def _sum_of_all(self, numbers: Any) -> Any:
         def of_replica(mine: Any) -> Any:
             return self.add_up(mine / self.local_replicas)
@@ -123,30 +155,40 @@ class Distributed(World):
 
 
 def world_of(wish: str, context: RankContext, devices: list[str]) -> World:
-    """For `strategy=auto|single|mirrored|multiworker`. TensorFlow's own start is part of it."""
+    """For `strategy=auto|single|mirrored|multiworker|horovod`. TensorFlow's own start is part of it."""
+    kind = _best(context, devices) if wish in ("auto", "multiworker") else wish  # one worker may have several GPUs
+    if kind not in SEVERAL and context.world_size > 1:
+        raise RampupError(
+            f"strategy={kind} trains in one process, and this run has {context.world_size} ranks",
+            "strategy=multiworker, or --nodes 1 --tasks-per-node 1",
+        )
+    if kind == "horovod" and len(devices) > 1:
+        raise RampupError(
+            f"strategy=horovod trains on one device per rank, and rank {context.rank} has {len(devices)}",
+            "as many --tasks-per-node as --gpus-per-node; cpu_devices=1",
+        )
+    if kind == "horovod" and context.world_size > 1:
+        from rampup.engines.keras_horovod import Horovod
+
+        return Horovod(context)
     with without_chatter():
-        world = _made(wish, context, devices)
+        world = _distributed(kind, context, devices)
         tf.config.list_logical_devices()
     # TensorFlow's coordination of several workers takes SIGTERM for itself, and tells nobody who listened before.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     return world
 
 
-def _made(wish: str, context: RankContext, devices: list[str]) -> World:
-    kind = _best(context, devices) if wish == "auto" else wish
-    if kind != "multiworker" and context.world_size > 1:
-        raise RampupError(
-            f"strategy={kind} trains in one process, and this run has {context.world_size} ranks",
-            "strategy=multiworker, or --nodes 1 --tasks-per-node 1",
-        )
+def _distributed(kind: str, context: RankContext, devices: list[str]) -> World:
     if kind == "mirrored":
         return Distributed(context, tf.distribute.MirroredStrategy(devices))
-    if kind == "multiworker" and context.world_size > 1:
+    if kind == "multiworker":
         return Distributed(context, _multiworker(context))
     return World(context)
 
 
 def _best(context: RankContext, devices: list[str]) -> str:
+    """Horovod is never chosen: what tf.distribute does needs no other package."""
     if context.world_size > 1:
         return "multiworker"
     return "mirrored" if len(devices) > 1 else "single"

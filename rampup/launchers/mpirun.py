@@ -1,4 +1,9 @@
-"""The `mpirun` launcher: Open MPI starts one rank.py per rank inside what Slurm granted. Pure text."""
+"""The `mpirun` launcher: Open MPI starts one rank.py per rank, inside what Slurm granted or on this machine.
+
+Words alone: the job script says them, or supervisor.py does.
+"""
+
+import os
 
 from rampup.launchers.loop import loop
 from rampup.spec import RunSpec
@@ -15,3 +20,14 @@ def start_and_wait(spec: RunSpec) -> str:
 mpirun -np {resources.world_size} --map-by ppr:{resources.tasks_per_node}:node --bind-to none \\
     --mca odls_base_sigkill_timeout 5"""
     return loop(spec, COMMENT, command)
+
+
+def here(ranks: int) -> list[str]:
+    """The words before rank.py on this machine, also inside an allocation of Slurm, and with more ranks than cores.
+
+    A rank that waits for others would keep a core busy, which is not ours alone here."""
+    alone = ("--mca", "plm", "isolated", "--mca", "ras", "^slurm", "--oversubscribe")
+    kind = ("--mca", "mpi_yield_when_idle", "1")
+    root = ("--allow-run-as-root",) if os.getuid() == 0 else ()  # as in most containers
+    patient = ("--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "5")
+    return ["mpirun", "-np", str(ranks), *alone, *kind, *patient, *root]

@@ -12,10 +12,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 
 from rampup.engines.keras_task import ArrayData, Task
-from rampup.errors import RampupError
+from rampup.recipes.ionosphere.settings import COLUMNS
 from rampup.runtime.settings import Settings
 
-COLUMNS = 34
 CSV = Path(__file__).with_name("ionosphere.csv")
 
 
@@ -23,7 +22,6 @@ class Ionosphere(Task):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.scaler = StandardScaler()
-        self.row = row_of(settings.predict)
 
     def data(self) -> tuple[ArrayData, ArrayData]:
         rows, labels = read()
@@ -44,9 +42,9 @@ class Ionosphere(Task):
         return {"loss": "binary_crossentropy", "metrics": ["accuracy"]}
 
     def end(self, model: keras.Model) -> Mapping[str, Any]:
-        if self.row is None:
+        if not self.settings.predict:
             return {}
-        good = float(model(self.scaled(self.row)).numpy()[0, 0])
+        good = float(model(self.scaled(np.array([self.settings.predict], np.float32))).numpy()[0, 0])
         return {"predicted": f"{'good' if good >= 0.5 else 'bad'} (probability of good {good:.3f})"}
 
     def scaled(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -60,15 +58,3 @@ def read() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         lines = list(csv.reader(file))
     labels = LabelEncoder().fit_transform([line[-1] for line in lines])  # b is 0, g is 1
     return np.array([line[:-1] for line in lines], np.float32), labels.astype(np.float32)
-
-
-def row_of(numbers: list[Any]) -> NDArray[np.float32] | None:
-    if not numbers:
-        return None
-    try:
-        row = np.array([float(number) for number in numbers], np.float32)
-    except (TypeError, ValueError) as error:
-        raise RampupError(f"predict: {error}", f"give {COLUMNS} numbers with commas between them") from None
-    if len(row) != COLUMNS or not np.isfinite(row).all():
-        raise RampupError(f"predict has {len(row)} numbers, a row has {COLUMNS}", f"give {COLUMNS} of them")
-    return row[None]

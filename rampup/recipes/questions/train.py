@@ -26,9 +26,6 @@ class Questions(Task):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.embedding = Path(settings.embedding) if settings.embedding else None
-        if self.embedding and not self.embedding.exists():
-            raise RampupError(f"embedding: there is no {self.embedding}", "a SavedModel's folder, or a text file")
-        self.encoder: Any = None
         self.is_text = False
 
     def data(self) -> tuple[ArrayData, ArrayData]:

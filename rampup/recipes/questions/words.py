@@ -52,6 +52,8 @@ def vectors(path: Path, vocabulary: Vocabulary, seed: int) -> NDArray[np.float32
             if number == 1 and len(rest) == 1:
                 continue
             width = width or len(rest)
+            if 0 < width < len(rest) and not _is_number(rest[0]):
+                continue  # GloVe also has words with spaces in them, and a question has none
             if len(rest) != width or width == 0:
                 raise RampupError(f"{path}, line {number}: {len(rest)} numbers, not {width}", "one word on each line")
             if word in vocabulary.numbers:
@@ -70,3 +72,11 @@ def _numbers(parts: list[str], path: Path, line: int) -> NDArray[np.float32]:
         return np.array([float(part) for part in parts], np.float32)
     except ValueError as error:
         raise RampupError(f"{path}, line {line}: {error}", "a word and its numbers, with spaces between") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -80,6 +80,22 @@ class Noisy(Traced):
         return [dense, norm, keras.layers.Dropout(0.2), keras.layers.GaussianNoise(0.1)]
 
 
+class Doubling(keras.layers.Layer):
+    """As users write layers: Python's `if` and `for` on tensors."""
+
+    def call(self, x: Any) -> Any:
+        if tf.reduce_sum(x) > 0:
+            x = 2.0 * x
+        for _ in tf.range(2):
+            x = x + 1.0
+        return x
+
+
+class Branching(Traced):
+    def layers(self) -> list[Any]:
+        return [Doubling(), *super().layers()]
+
+
 class Interrupted(Noisy):
     """In each attempt but the last, in one of its steps: asked to stop, or killed, by the settings."""
 

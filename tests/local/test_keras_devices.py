@@ -1,0 +1,149 @@
+"""What the keras engine computes with: threads by the CPUs of the task, oneDNN, the GPUs that `--devices` leaves."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from conftest import Cli
+
+pytestmark = pytest.mark.skipif(find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'")
+
+TELLS = """
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+VARIABLES = ("OMP_NUM_THREADS", "TF_ENABLE_ONEDNN_OPTS", "CUDA_VISIBLE_DEVICES")
+
+
+def build_model():
+    threads = tf.config.threading
+    told = {name: os.environ.get(name) for name in VARIABLES}
+    told["intra"] = threads.get_intra_op_parallelism_threads()
+    told["inter"] = threads.get_inter_op_parallelism_threads()
+    print("told", json.dumps(told))
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+def load_data():
+    x = np.ones((20, 4), "float32")
+    return (x, x.sum(axis=1)), (x, x.sum(axis=1))
+"""
+RUN = ("run", "tells:build_model", "data=tells:load_data", "epochs=1")
+GPUS = """
+import json
+
+from rampup.engines import keras_setup
+from rampup.runtime.context import RankContext
+
+tf = keras_setup.tf
+told = {"visible": [], "grows": []}
+count = 4
+
+
+def physical(kind=None):
+    # A stand-in: there is no GPU here.
+    return [tf.config.PhysicalDevice(f"/physical_device:{kind}:{index}", kind) for index in range(count)]
+
+
+def devices(local_rank, local_world_size):
+    told["visible"].clear()
+    told["grows"].clear()
+    context = RankContext(local_rank=local_rank, local_world_size=local_world_size)
+    return [keras_setup._devices(context, count, 1), *(list(names) for names in told.values())]
+
+
+tf.config.list_physical_devices = physical
+tf.config.set_visible_devices = lambda found, kind: told["visible"].extend(device.name[-5:] for device in found)
+tf.config.experimental.set_memory_growth = lambda device, grows: told["grows"].append([device.name[-5:], grows])
+found = [devices(0, 1), devices(1, 2)]
+count = 1
+print(json.dumps([*found, devices(1, 2)]))
+"""
+
+
+def told(cli: Cli, *words: str, **env: str) -> dict[str, Any]:
+    cli.script(TELLS, "tells.py")
+    said = cli(*RUN, *words, **env).stdout
+    line = next(line for line in said.splitlines() if line.startswith("told "))
+    found: dict[str, Any] = json.loads(line.removeprefix("told "))
+    return found
+
+
+def test_threads_follow_the_cpus_of_the_task_and_onednn_is_on(cli: Cli) -> None:
+    found = told(cli, "--cpus-per-task", "1")
+    assert (found["intra"], found["inter"], found["OMP_NUM_THREADS"]) == (1, 1, "1")
+    assert found["TF_ENABLE_ONEDNN_OPTS"] == "1"
+
+
+def test_threads_devices_and_onednn_as_they_are_asked_for(cli: Cli) -> None:
+    words = ("intra_threads=3", "inter_threads=4", "--devices", "", "--cpus-per-task", "1")
+    found = told(cli, *words, TF_ENABLE_ONEDNN_OPTS="0")
+    assert (found["intra"], found["inter"], found["TF_ENABLE_ONEDNN_OPTS"]) == (3, 4, "0")
+    assert found["CUDA_VISIBLE_DEVICES"] == "", "none of them"
+
+
+def test_gpus_that_are_chosen_and_not_there_are_no_silent_cpu(cli: Cli) -> None:
+    cli.script(TELLS, "tells.py")
+    done = cli(*RUN, "--devices", "0,1", check=100)
+    assert "CUDA_VISIBLE_DEVICES=0,1 reserves a GPU, and TensorFlow sees none here" in done.stderr
+    assert "or take no GPU: --devices ''" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_command_gets_the_gpus_that_are_chosen(cli: Cli) -> None:
+    shown = ("--", "sh", "-c", 'echo "GPUs:$CUDA_VISIBLE_DEVICES."')
+    assert "GPUs:2,0." in cli("run", "--devices", "2,0", *shown).stdout
+    assert "GPUs:." in cli("run", "--devices", "", *shown, CUDA_VISIBLE_DEVICES="1").stdout
+    assert "GPUs:1." in cli("run", *shown, CUDA_VISIBLE_DEVICES="1").stdout
+    refused = cli("run", "--devices", "0,one", *shown, check=3)
+    assert "devices" in refused.stderr and "hint:" in refused.stderr
+
+
+def test_a_rank_takes_its_share_of_the_gpus_and_their_memory_grows() -> None:
+    done = subprocess.run([sys.executable, "-c", GPUS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    all_four, second_half, only_one = json.loads(done.stdout)
+    assert all_four[0] == ["GPU:0", "GPU:1", "GPU:2", "GPU:3"]
+    assert second_half[:2] == [["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]], "its own names, and which they are"
+    assert second_half[2] == [["GPU:2", True], ["GPU:3", True]]
+    assert only_one[:2] == [["GPU:0"], ["GPU:0"]], "where Slurm has bound one to each task"
+
+
+def test_doctor_lists_the_devices(cli: Cli) -> None:
+    tool = cli.cwd / "nvidia-smi"  # a stand-in: there is no GPU here
+    tool.write_text("#!/bin/sh\necho 'GPU 0: Big One (UUID: GPU-1)'\necho 'GPU 1: Small One (UUID: GPU-2)'\n")
+    tool.chmod(0o755)
+    found = cli("doctor", check=None, PATH=f"{cli.cwd}:{cli.env['PATH']}").stdout
+    assert "GPUs: GPU 0: Big One, GPU 1: Small One" in found
+    assert "CPUs: " in found
+
+
+WORLDS = """
+from rampup.engines import keras_setup
+from rampup.engines.keras_world import world_of
+from rampup.errors import RampupError
+from rampup.runtime.context import RankContext
+
+context = RankContext()
+devices = keras_setup.prepare(context, 0, None, None, cpu_devices=2)
+print(world_of("multiworker", context, devices).replicas)
+try:
+    world_of("horovod", context, devices)
+except RampupError as error:
+    print(error.message)
+"""
+
+
+def test_one_rank_alone_leaves_no_device_idle() -> None:
+    done = subprocess.run([sys.executable, "-c", WORLDS], capture_output=True, text=True, timeout=120)
+    replicas, refused = done.stdout.splitlines()
+    assert replicas == "2"
+    assert refused == "strategy=horovod trains on one device per rank, and rank 0 has 2"
