@@ -12,6 +12,13 @@ ENDINGS = (
     # ended from outside -------------------------------------------------------------------------------------------
     Problem("cancelled", {"cancel": "^(?P<by>rampup cancel|Ctrl-C)"}, "it was cancelled by {by}", "", harmless=True),
     Problem(
+        "stopped",
+        {"state": "^cancelled: stopped in good order"},
+        "it was asked to stop, and saved before it did",
+        "rampup resume {run}",
+        harmless=True,
+    ),
+    Problem(
         "cancelled-elsewhere",
         {"cancel": "(?P<by>.*)", "state": "^cancelled: (it was )?(?P<by>.*)"},
         "it was cancelled, but not by rampup: {by}",
