@@ -30,7 +30,7 @@ OTHERS = {
     "profiled": ("own_callbacks:OwnCallbacks", "data=own_callbacks:Points", "profiler=simple", "gradient_clip_val=0.5"),
     "tried": (f"{DEMOS}:BoringModel", "fast_dev_run=true"),
     "tried-own": ("own_callbacks:OwnCallbacks", "data=own_callbacks:Points", "fast_dev_run=2"),
-    "without-data": ("own_callbacks:OwnCallbacks",),
+    "clipped": (MODULES["manual"][0], "gradient_clip_val=0.5"),
     "digits": ("digits", "engine=lightning", "epochs=2"),
     "digits-torch": ("digits", "epochs=2"),
 }

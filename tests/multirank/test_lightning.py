@@ -141,6 +141,6 @@ def test_accuracy_over_seeds_does_not_depend_on_the_engine(cases: dict[str, Case
 
 
 def test_what_can_not_work_is_one_line_and_a_hint(cases: dict[str, Case]) -> None:
-    log = cases["without-data"].log()
-    assert cases["without-data"].codes == [1]
-    assert "error: Lightning: " in log and "hint: " in log and "Traceback" not in log
+    log = cases["clipped"].log()
+    assert cases["clipped"].codes == [1]
+    assert "error: Lightning: " in log and "manual optimization" in log and "hint: " in log and "Traceback" not in log
