@@ -343,6 +343,24 @@ def test_runs_that_somebody_ended(cli, eventually) -> None:
     assert "not by rampup: stopped by SIGTERM" in answer.finding.cause
 
 
+def test_a_run_that_was_asked_to_stop_and_saved(cli, eventually) -> None:
+    listens = """
+        import time
+        import rampup
+
+        run = rampup.init()
+        while not run.should_stop:
+            time.sleep(0.05)
+        run.save({"step": 1}, 1)
+    """
+    run = detached(cli, "python", cli.script(listens))
+    eventually(lambda: RunDir(run["dir"]).attempt(1).path.joinpath("listens").exists(), what="the loop")
+    cli("cancel", "--save", run["id"])
+    answer = why(run)
+    assert told(answer) == ("stopped", "cancelled", True) and answer.finding.level == "ok"
+    assert answer.finding.remedy == f"rampup resume {run['id']}"
+
+
 def test_a_run_that_ended_well_has_no_cause(cli) -> None:
     scary = """
         import traceback
