@@ -5,15 +5,18 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 from conftest import Cli
 
+from rampup.recipes import digits
+
 Eventually = Callable[..., None]
 
 COUNTS = """
-    import time
+    import os, time
     import rampup
 
     run = rampup.init(steps=40)
@@ -21,7 +24,10 @@ COUNTS = """
     while state["step"] < run.config.steps:
         state = {"step": state["step"] + 1, "total": state["total"] + state["step"]}
         run.log(step=state["step"], total=state["total"])
-        time.sleep(PAUSE)
+        time.sleep(0.02)
+        attempt = int(os.environ["RAMPUP_ATTEMPT"])
+        while attempt <= HELD and state["step"] == 10 * attempt and not run.should_stop:
+            time.sleep(0.02)  # it does not end before the test has asked it to
         if run.should_stop:
             break
         run.save(state, state["step"])
@@ -30,8 +36,31 @@ COUNTS = """
 """
 
 
-def script(cli: Cli, pause: float = 0.05, mark: str = "first") -> str:
-    return cli.script(COUNTS.replace("PAUSE", str(pause)).replace("MARK", mark))
+HELD_DIGITS = """
+import os, time
+
+from rampup.recipes.digits.train import Digits
+
+
+class Held(Digits):
+    def loss(self, *given):
+        time.sleep(0.1 * (os.environ["RAMPUP_ATTEMPT"] == "1"))
+        return super().loss(*given)
+"""
+
+
+def script(cli: Cli, mark: str = "first", held: int = 1) -> str:
+    """A loop; its first attempts wait at a step until they are asked to stop."""
+    return cli.script(COUNTS.replace("HELD", str(held)).replace("MARK", mark))
+
+
+def held_digits(cli: Cli) -> str:
+    """The recipe, its first attempt so slow that it does not end before the test has asked it to."""
+    copytree(Path(digits.__file__).parent, cli.cwd / "held")
+    recipe = cli.cwd / "held" / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("train:Digits", "held:Held"))
+    cli.script(HELD_DIGITS, "held/held.py")
+    return "./held"
 
 
 def detached(cli: Cli, eventually: Eventually, *words: str) -> Path:
@@ -78,7 +107,7 @@ def rank_of(supervisor: int) -> int:
 
 
 def test_ctrl_c_lets_a_loop_that_listens_save(cli: Cli, eventually: Eventually) -> None:
-    process = cli.start("run", "--", "python", script(cli, pause=0.1))
+    process = cli.start("run", "--", "python", script(cli))
     eventually(lambda: list(cli.runs.glob("*/checkpoints/step-*")), what="a checkpoint")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
@@ -90,17 +119,16 @@ def test_ctrl_c_lets_a_loop_that_listens_save(cli: Cli, eventually: Eventually) 
 
 
 def test_the_time_limit_lets_a_loop_that_listens_save(cli: Cli) -> None:
-    cli.script(COUNTS.replace("PAUSE", "0.1").replace("MARK", "x").replace("steps=40", "steps=60"))
-    done = cli("run", "--time", "0:00:04", "--", "python", "script.py", check=104)
+    done = cli("run", "--time", "0:00:04", "--", "python", script(cli), check=104)
     assert "time limit" in done.stderr
     run = next(cli.runs.iterdir())
     last = json.loads(cli("show", "--history", "--json").stdout)[-1]["step"]
     assert (run / "checkpoints" / f"step-{last}").is_dir()
-    assert cli.json("resume", str(run), "--time", "1:00:00")["metrics"]["total"] == sum(range(60))
+    assert cli.json("resume", str(run), "--time", "1:00:00")["metrics"]["total"] == sum(range(40))
 
 
 def test_a_run_is_never_started_twice(cli: Cli, eventually: Eventually) -> None:
-    run = detached(cli, eventually, "--", "python", script(cli, pause=0.2))
+    run = detached(cli, eventually, "--", "python", script(cli))
     refused = cli("resume", str(run), check=3)
     assert "is running: it is not started twice" in refused.stderr
     assert f"rampup cancel --save {run.name.rpartition('-')[2]}" in refused.stderr
@@ -113,9 +141,9 @@ def test_a_run_is_never_started_twice(cli: Cli, eventually: Eventually) -> None:
 
 
 def test_the_code_is_as_submitted_unless_asked(cli: Cli, eventually: Eventually) -> None:
-    run = detached(cli, eventually, "--", "python", script(cli, mark="old"))
+    run = detached(cli, eventually, "--", "python", script(cli, mark="old", held=2))
     cli("cancel", "--save", str(run))
-    script(cli, pause=0, mark="new")
+    script(cli, mark="new", held=0)
     cli("resume", str(run), "--detach")
     eventually(lambda: len(list(run.glob("attempts/*"))) == 2 and (run / "attempts/2/events.jsonl").exists())
     cli("cancel", "--save", str(run))
@@ -137,7 +165,7 @@ def test_a_command_that_does_not_listen_can_not_be_saved(cli: Cli, eventually: E
 
 
 def test_a_recipe_goes_on_with_other_ranks_and_says_that_it_is_not_exact(cli: Cli, eventually: Eventually) -> None:
-    words = ("digits", "epochs=30", "checkpoint.every=10steps", "--tasks-per-node", "2", "--cpus-per-task", "1")
+    words = (held_digits(cli), "epochs=30", "checkpoint.every=10steps", "--tasks-per-node", "2", "--cpus-per-task", "1")
     run = detached(cli, eventually, *words)
     cli("cancel", "--save", str(run))
     found: dict[str, Any] = cli.json("resume", str(run), "--tasks-per-node", "1")
@@ -147,7 +175,7 @@ def test_a_recipe_goes_on_with_other_ranks_and_says_that_it_is_not_exact(cli: Cl
 
 
 def test_a_loop_that_ends_with_85_is_stopped_by_cancel_with_save(cli: Cli, eventually: Eventually) -> None:
-    text = COUNTS.replace("PAUSE", "0.05").replace("MARK", "x").replace("            break\n", LEAVES_WITH_85)
+    text = COUNTS.replace("HELD", "1").replace("MARK", "x").replace("            break\n", LEAVES_WITH_85)
     cli.script(text)
     run = detached(cli, eventually, "--", "python", "script.py")
     assert "cancelled" in cli("cancel", "--save", str(run)).stderr
@@ -186,7 +214,7 @@ def test_a_step_that_is_none_is_refused_when_it_is_saved(cli: Cli, step: str) ->
 def test_a_start_that_fails_leaves_the_run_as_it_was(cli: Cli, eventually: Eventually) -> None:
     run = detached(cli, eventually, "--", "python", script(cli, mark="old"))
     cli("cancel", "--save", str(run))
-    script(cli, pause=0, mark="new")
+    script(cli, mark="new", held=0)
     before = {name: (run / name).read_bytes() for name in ("config.json", "code/script.py")}
     (run / "attempts").rename(run / "away")
     (run / "attempts").touch()  # no attempt can be claimed
@@ -200,10 +228,10 @@ def test_a_start_that_fails_leaves_the_run_as_it_was(cli: Cli, eventually: Event
 
 
 def test_a_limit_of_steps_and_a_target_count_over_all_attempts(cli: Cli, eventually: Eventually) -> None:
-    words = ("digits", "epochs=400", "max_steps=2000", "checkpoint.every=50steps", "--cpus-per-task", "1")
+    words = (held_digits(cli), "epochs=100", "max_steps=500", "checkpoint.every=10steps", "--cpus-per-task", "1")
     run = detached(cli, eventually, *words)
     cli("cancel", "--save", str(run))
-    assert cli.json("resume", str(run))["metrics"]["step"] == 2000
+    assert cli.json("resume", str(run))["metrics"]["step"] == 500
     done = cli.json("run", "digits", "epochs=10", "target=0.5", "--cpus-per-task", "1")
     facts = Path(done["dir"]) / "attempts" / "1" / "attempt.json"
     told = json.loads(facts.read_text())
