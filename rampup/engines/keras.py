@@ -74,7 +74,7 @@ class Training(Loop):
         world.tell_apart(self.state.generators)
         self.base_rate = self.compiled.base_rate
         phases.mark("start")
-        self.evaluation = Evaluation(self.compiled, validation, settings.eval_batch_size, world)
+        self.evaluation = Evaluation(self.compiled, validation, settings, world)
         phases.mark("evaluation")
         check_monitor(settings.monitor, self.evaluation.metrics)
         self.look_every = 1 if devices[0].startswith("CPU") else AGREE_EVERY

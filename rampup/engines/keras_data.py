@@ -96,9 +96,14 @@ def _at_once(data: Data, batch_size: int) -> int:
     return max(1, min(SAMPLES_AT_ONCE, BYTES_AT_ONCE // sample) // batch_size)
 
 
-def validation(data: Data, batch_size: int, world: World) -> Any:
-    """This rank's shard of the samples, in batches ((x, y), ...): each sample is in one of them, and none is padded."""
+def validation(data: Data, batch_size: int, batches: int | None, world: World) -> Any:
+    """This rank's shard of the samples, in batches ((x, y), ...): each sample is in one of them, and none is padded.
+
+    `batches`: not more than so many.
+    """
     low, high = shard(len(data), world.rank, world.size)
+    if batches is not None:
+        high = min(high, low + batches * batch_size)
 
     def samples(begin: Any) -> Any:
         end = tf.minimum(begin + batch_size, high)

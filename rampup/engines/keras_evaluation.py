@@ -14,15 +14,17 @@ from rampup.engines.keras_setup import tf, tf_keras
 from rampup.engines.keras_state import differs_between_replicas
 from rampup.engines.keras_task import Data
 from rampup.engines.keras_world import World
+from rampup.runtime.settings import Settings
 
 
 class Evaluation:
-    def __init__(self, compiled: Compiled, data: Data | None, batch_size: int, world: World) -> None:
+    def __init__(self, compiled: Compiled, data: Data | None, settings: Settings, world: World) -> None:
         self._compiled, self._world = compiled, world
         self._metrics: list[Any] = []
-        self._batches = keras_data.validation(data, batch_size, world) if data is not None and len(data) else None
-        if data is None or self._batches is None:
+        self._batches: Any = None
+        if data is None or not len(data):
             return
+        self._batches = keras_data.validation(data, settings.eval_batch_size, settings.eval_batches, world)
         _, y = data.batch(tf.range(1))
         self._metrics = [tf_keras.metrics.Mean(name="loss"), *compiled.metrics(y, compiled.model.outputs[0])]
         for metric in self._metrics[1:]:

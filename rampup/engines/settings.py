@@ -54,8 +54,8 @@ KERAS: dict[str, Setting] = {
     name: TORCH[name]
     for name in (
         *("epochs", "max_steps", "batch_size", "lr", "optimizer", "momentum", "weight_decay", "schedule"),
-        *("warmup_steps", "decay_epochs", "decay_factor", "clip", "seed", "eval_batch_size", "monitor"),
-        *("monitor_mode", "target", "log_every"),
+        *("warmup_steps", "decay_epochs", "decay_factor", "clip", "seed", "eval_batch_size", "eval_batches"),
+        *("monitor", "monitor_mode", "target", "log_every"),
     )
 } | {
     "strategy": Setting(

@@ -99,6 +99,17 @@ def test_functions_of_the_users_own_unchanged(cli: Cli) -> None:
     assert found["config"]["train"]["width"] == 5
 
 
+def test_a_trial_validates_one_batch(cli: Cli) -> None:
+    counts = FUNCTIONS.replace("keras.layers.Dense(1)]", "keras.layers.Dense(1, 'sigmoid')]")
+    counts = counts.replace('"mae"', 'keras.metrics.TruePositives(thresholds=0, name="seen")')
+    cli.script(counts.replace("x[:100].sum(axis=1).tolist()", "[1.0] * 100"), "models.py")
+    words = ("run", "models:build_model", "data=models:load_data", "monitor=val_seen", "eval_batch_size=7")
+    assert cli.json(*words, "--dev")["metrics"]["val_seen"] == 7
+    assert cli.json(*words, "max_steps=1")["metrics"]["val_seen"] == 100
+    on_two = cli.json(*words, "max_steps=1", "eval_batches=3", "--tasks-per-node", "2")
+    assert on_two["metrics"]["val_seen"] == 2 * 3 * 7
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
