@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rampup import software
+from rampup.config import ONE_GPU_PER_RANK
 from rampup.diagnose import machine
 from rampup.diagnose.catalogue import Finding, data_set
 from rampup.engines import keras_version
@@ -69,6 +70,10 @@ def device(spec: RunSpec) -> Iterator[Finding]:
         yield _problem("idle-gpu", cause, "ask for no GPU with --gpus-per-node 0, or set device=auto")
     if spec.kind == "engine" and spec.train.get("device") == "cuda" and _is_here(spec) and not machine.gpus():
         yield _problem("gpus", "device=cuda, and this machine has no GPU", "device=auto")
+    ranks = spec.resources.tasks_per_node
+    if spec.recipe and spec.recipe.engine in ONE_GPU_PER_RANK and 0 < ranks < asked:
+        cause = f"{ranks} of {asked} GPUs on each node will compute: the engine gives each rank one"
+        yield Finding("idle-gpu", "note", "idle-gpu", cause, f"--tasks-per-node {asked}, or --gpus-per-node {ranks}")
     if asked > 0 and _is_here(spec) and asked > (seen := len(machine.gpus())):
         yield _problem("gpus", f"gpus_per_node is {asked}, this machine has {seen}", f"--gpus-per-node {seen}")
 

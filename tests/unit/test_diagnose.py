@@ -140,6 +140,13 @@ def test_a_gpu_reserved_and_not_used(tmp_path: Path) -> None:
         assert "device=cpu leaves it unused" in refusal(tmp_path, replace(spec, cluster=cluster)).message
 
 
+def test_fewer_ranks_than_gpus_is_worth_a_note(tmp_path: Path) -> None:
+    with_gpus(tmp_path, 4)
+    for ranks, noted in ((2, ["2 of 4 GPUs on each node will compute: the engine gives each rank one"]), (4, [])):
+        spec = replace(training(device="auto"), resources=Resources(gpus_per_node=4, tasks_per_node=ranks))
+        assert [note.cause for note in preflight(spec, tmp_path / "runs") if note.id == "idle-gpu"] == noted
+
+
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str) -> None:
