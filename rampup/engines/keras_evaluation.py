@@ -24,7 +24,7 @@ class Evaluation:
         self._batches: Any = None
         if data is None or not len(data):
             return
-        self._batches = keras_data.validation(data, settings.eval_batch_size, settings.eval_batches, world)
+        self._batches = keras_data.validation(data, settings.eval_batch_size, settings.get("eval_batches"), world)
         _, y = data.batch(tf.range(1))
         self._metrics = [tf_keras.metrics.Mean(name="loss"), *compiled.metrics(y, compiled.model.outputs[0])]
         for metric in self._metrics[1:]:

@@ -121,9 +121,11 @@ def test_a_study_is_cancelled_after_its_runs_have_saved(cli, sweep, eventually) 
 
 
 def test_what_does_not_listen_is_not_cut_short_by_save(cli, eventually) -> None:
-    process = cli.start("sweep", "p=3,4", "--", "sleep", "{p}")
+    wait = "while [ ! -e go ]; do sleep 0.1; done"
+    process = cli.start("sweep", "p=3,4", "--name", "sleep", "--", "bash", "-c", f"cd {cli.cwd}; {wait}", "{p}")
     eventually(lambda: list(cli.runs.glob("*/attempts/1/attempt.json")), what="one runs")
     assert "nothing in run" in cli("cancel", "--study", "sleep", "--save", check=3).stderr
+    (cli.cwd / "go").touch()
     process.communicate(timeout=30)
     assert {p: row["state"] for p, row in runs_of(cli, "sleep").items()} == {3: "completed", 4: "cancelled"}
 

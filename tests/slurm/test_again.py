@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +99,7 @@ def test_a_preempted_run_with_a_grace_goes_on(grace_sandbox: Sandbox) -> None:
     assert check_preemption(grace_sandbox)[0]["why"] == "preempt"  # Slurm would have left it FAILED
 
 
-def test_a_cancelled_job_stays_cancelled(sandbox: Sandbox, eventually: Callable[..., None]) -> None:
+def test_a_cancelled_job_stays_cancelled(sandbox: Sandbox) -> None:
     run = started(sandbox, command=("bash", "-c", LIVES_ONCE.replace("exit 3", "exit 0")))
     sandbox.run("scancel", running(sandbox, run))
     assert ended(sandbox, run)["state"] == "cancelled"

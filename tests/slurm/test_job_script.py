@@ -58,7 +58,9 @@ def test_a_requeued_job_is_the_next_attempt(cli: Any, sandbox: Any, eventually: 
     folder, job = begun(cli, sandbox, eventually, SLEEPS)
     sandbox.run("scontrol", "requeue", job)
     eventually(lambda: sandbox.state(job) == "PENDING", what="requeued")
+    sandbox.run("scontrol", "hold", job)  # or it would start again while somebody still looks
     eventually(lambda: cli.json("show")["state"] == "pending", what="told as pending")
+    sandbox.run("scontrol", "release", job)
     # not `now`: Slurm 22.05 kills a job for good that starts in the second of its requeue
     sandbox.run("scontrol", "update", f"jobid={job}", "starttime=now+2seconds")
     has_begun(folder, eventually, 2)

@@ -181,7 +181,7 @@ def test_a_silent_controller_is_waited_for_five_seconds_at_most(cli, another, ev
     """In a sandbox of its own: a controller that slept takes minutes until it has all nodes again."""
     another.up("--nodes", "1", "--no-accounting")
     cli.env["XDG_CONFIG_HOME"] = another.env["XDG_CONFIG_HOME"]
-    run = submit(cli, another, command=python(cli, "import time; print('begun', flush=True); time.sleep(12)"))
+    run = submit(cli, another, command=python(cli, "import time; print('begun', flush=True); time.sleep(30)"))
     log = next(cli.runs.iterdir()) / "attempts" / "1" / "rank-0.log"
     eventually(lambda: log.exists() and log.read_text() == "begun\n", what="its first line")
     assert cli.json("show", run)["state"] == "running"

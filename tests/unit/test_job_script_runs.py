@@ -93,6 +93,14 @@ def test_the_exit_code_of_the_ranks_is_the_jobs_own(node: Node) -> None:
     assert (node.facts()["outcome"], node.facts()["exit_code"]) == ("failed", 3)
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_ranks_that_obey_before_the_shell_hears_of_it_are_no_success_and_no_failure(node: Node, code: int) -> None:
+    node.program("srun", f"exit {code}")
+    node.program("scontrol", SCONTROL.replace("esac", "  job) echo 'JobId=4711 JobState=COMPLETING' ;;\nesac"))
+    assert node.run()[0] == code
+    assert (node.facts()["outcome"], node.facts()["why"]) == ("stopped", "ended")
+
+
 def test_an_srun_that_is_killed_is_a_failure(node: Node) -> None:
     node.program("srun", "kill -KILL $$")
     assert node.run()[0] == 137
