@@ -74,7 +74,8 @@ def preflight(spec: RunSpec, runs_root: Path) -> list[Finding]:
     from rampup.diagnose import request, request_software  # they build on the records of this file
 
     of_software = (request_software.environment, request_software.imports)
-    checks = (request.data, request.size, request.launcher, request.device, request.precision, request.program)
+    of_resources = (request.size, request.launcher, request.device, request.ranks_and_gpus)
+    checks = (request.data, *of_resources, request.precision, request.program)
     findings = [finding for check in (*of_software, *checks) for finding in _passed(check(spec))]
     findings += _passed(runs_root_writable(runs_root))
     findings += _passed(runs_root_room(runs_root))

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rampup import software
-from rampup.config import ONE_GPU_PER_RANK
 from rampup.diagnose import machine
-from rampup.diagnose.catalogue import Finding, data_set
+from rampup.diagnose.catalogue import Finding, Level, data_set
 from rampup.engines import keras_version
 from rampup.errors import nearest
 from rampup.snapshot import script_index
@@ -70,12 +69,27 @@ def device(spec: RunSpec) -> Iterator[Finding]:
         yield _problem("idle-gpu", cause, "ask for no GPU with --gpus-per-node 0, or set device=auto")
     if spec.kind == "engine" and spec.train.get("device") == "cuda" and _is_here(spec) and not machine.gpus():
         yield _problem("gpus", "device=cuda, and this machine has no GPU", "device=auto")
-    ranks = spec.resources.tasks_per_node
-    if spec.recipe and spec.recipe.engine in ONE_GPU_PER_RANK and 0 < ranks < asked:
-        cause = f"{ranks} of {asked} GPUs on each node will compute: the engine gives each rank one"
-        yield Finding("idle-gpu", "note", "idle-gpu", cause, f"--tasks-per-node {asked}, or --gpus-per-node {ranks}")
     if asked > 0 and _is_here(spec) and asked > (seen := len(machine.gpus())):
         yield _problem("gpus", f"gpus_per_node is {asked}, this machine has {seen}", f"--gpus-per-node {seen}")
+
+
+def ranks_and_gpus(spec: RunSpec) -> Iterator[Finding]:
+    """One rank drives one GPU. A command of the user's own may do it in another way, and Keras does (mirrored)."""
+    ranks, gpus = spec.resources.tasks_per_node, spec.resources.gpus_per_node
+    takes_several = spec.recipe is not None and spec.recipe.engine == "keras"
+    if gpus <= 0 or ranks == gpus or (ranks < gpus and takes_several):
+        return
+    about = f"tasks_per_node is {ranks}, gpus_per_node is {gpus}"
+    engine = spec.kind == "engine"
+    level: Level = "problem" if engine and ranks > gpus else "note"
+    idle = f"GPUs stay idle{'' if engine else ' unless a rank uses several'}"
+    yield Finding(
+        "ranks-gpus",
+        level,
+        about,
+        f"{about}: {'ranks share a GPU' if ranks > gpus else idle}",
+        f"--tasks-per-node {gpus}",
+    )
 
 
 def precision(spec: RunSpec) -> Iterator[Finding]:

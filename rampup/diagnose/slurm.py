@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rampup import rundir
 from rampup.diagnose import shared_storage, slurm_limits, slurm_site
-from rampup.diagnose.catalogue import Finding, Level
+from rampup.diagnose.catalogue import Finding
 from rampup.diagnose.slurm_site import Nodes
 from rampup.errors import SchedulerError, nearest
 from rampup.plan import job_script
@@ -40,19 +40,7 @@ def request(spec: RunSpec, runs_root: Path) -> Iterator[Finding]:
         # of an allocation we may be the only node; if not, the ranks themselves name the node that can't see it
         yield finding._replace(level="note") if inside and finding.level == "problem" else finding
     yield from shared_storage.needed(spec)
-    yield from ranks_and_gpus(spec)
     yield from allocated(spec) if inside else queued(spec, runs_root)
-
-
-def ranks_and_gpus(spec: RunSpec) -> Iterator[Finding]:
-    """One rank drives one GPU. A command of the user's own may do it in another way."""
-    ranks, gpus = spec.resources.tasks_per_node, spec.resources.gpus_per_node
-    if gpus == 0 or ranks == gpus:
-        return
-    about = f"tasks_per_node is {ranks}, gpus_per_node is {gpus}"
-    level: Level = "problem" if spec.kind == "engine" and ranks > gpus else "note"
-    effect = "ranks share a GPU" if ranks > gpus else "GPUs stay idle unless a rank uses several"
-    yield Finding("ranks-gpus", level, about, f"{about}: {effect}", f"--tasks-per-node {gpus}")
 
 
 def allocated(spec: RunSpec) -> Iterator[Finding]:

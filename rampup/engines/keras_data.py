@@ -99,7 +99,7 @@ def _at_once(data: Data, batch_size: int) -> int:
 def validation(data: Data, batch_size: int, batches: int | None, world: World) -> Any:
     """This rank's shard of the samples, in batches ((x, y), ...): each sample is in one of them, and none is padded.
 
-    `batches`: not more than so many.
+    `batches`: only the first so many of them.
     """
     low, high = shard(len(data), world.rank, world.size)
     if batches is not None:

@@ -125,8 +125,8 @@ for number in "${{begun[@]}}"; do
   case $(outcome_of "$folder/$number") in completed* | failed* | cancelled* | timeout*) moved=yes ;; esac
 done
 why=${{moved:+timeout}}
-if [ -n "$stopped" ]; then
 {ask}
+if [ -n "$stopped" ]; then
   if [ "${{restarts:-0}}" -gt "${{SLURM_RESTART_COUNT:-0}}" ]; then
     exit 143  # Slurm has put the job back itself
   elif [ -n "$preempted" ]; then

@@ -152,7 +152,7 @@ def test_rows_are_on_the_disk_within_seconds_and_after_a_cancel(cli, eventually)
 
 def test_a_closed_pipe_does_not_end_the_run(cli) -> None:
     script = cli.script(
-        "import time\nfor line in range(20):\n    print(line, flush=True); time.sleep(0.05)\nopen('done', 'w')"
+        "import time\nfor line in range(30):\n    print(line, flush=True); time.sleep(0.1)\nopen('done', 'w')"
     )
     shell = f"{sys.executable} -m rampup run -- python {script} | head -n 1"
     done = subprocess.run(["bash", "-c", shell], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60)

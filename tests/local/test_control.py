@@ -33,7 +33,7 @@ def test_detached_run_is_watched_and_cancelled_from_elsewhere(cli, eventually) -
 
 def test_a_detached_run_survives_its_terminal(cli, eventually) -> None:
     """The terminal is a session that is hung up; the run goes on to its end."""
-    script = cli.script("import time; time.sleep(1.5); open('finished', 'w')")
+    script = cli.script("import time; time.sleep(4); open('finished', 'w')")
     shell = cli.start("run", "--detach", "--", "python", script, start_new_session=True)
     shell.communicate(timeout=20)
     subprocess.run(["pkill", "-HUP", "-s", str(shell.pid)], check=False)

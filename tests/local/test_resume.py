@@ -58,6 +58,7 @@ def held_digits(cli: Cli) -> str:
     """The recipe, its first attempt so slow that it does not end before the test has asked it to."""
     copytree(Path(digits.__file__).parent, cli.cwd / "held")
     recipe = cli.cwd / "held" / "recipe.toml"
+    assert "train:Digits" in recipe.read_text()
     recipe.write_text(recipe.read_text().replace("train:Digits", "held:Held"))
     cli.script(HELD_DIGITS, "held/held.py")
     return "./held"
@@ -119,7 +120,7 @@ def test_ctrl_c_lets_a_loop_that_listens_save(cli: Cli, eventually: Eventually) 
 
 
 def test_the_time_limit_lets_a_loop_that_listens_save(cli: Cli) -> None:
-    done = cli("run", "--time", "0:00:04", "--", "python", script(cli), check=104)
+    done = cli("run", "--time", "0:00:08", "--", "python", script(cli), check=104)
     assert "time limit" in done.stderr
     run = next(cli.runs.iterdir())
     last = json.loads(cli("show", "--history", "--json").stdout)[-1]["step"]
@@ -128,7 +129,7 @@ def test_the_time_limit_lets_a_loop_that_listens_save(cli: Cli) -> None:
 
 
 def test_a_run_is_never_started_twice(cli: Cli, eventually: Eventually) -> None:
-    run = detached(cli, eventually, "--", "python", script(cli))
+    run = detached(cli, eventually, "--", "python", script(cli, held=2))
     refused = cli("resume", str(run), check=3)
     assert "is running: it is not started twice" in refused.stderr
     assert f"rampup cancel --save {run.name.rpartition('-')[2]}" in refused.stderr
@@ -145,7 +146,7 @@ def test_the_code_is_as_submitted_unless_asked(cli: Cli, eventually: Eventually)
     cli("cancel", "--save", str(run))
     script(cli, mark="new", held=0)
     cli("resume", str(run), "--detach")
-    eventually(lambda: len(list(run.glob("attempts/*"))) == 2 and (run / "attempts/2/events.jsonl").exists())
+    eventually(lambda: len(list(run.glob("attempts/*"))) == 2 and (run / "attempts/2/listens").exists())
     cli("cancel", "--save", str(run))
     assert "old" in output_of(run) and "new" not in output_of(run)
     cli("resume", str(run), "--code", "current")

@@ -121,7 +121,7 @@ def test_a_study_is_cancelled_after_its_runs_have_saved(cli, sweep, eventually) 
 
 
 def test_what_does_not_listen_is_not_cut_short_by_save(cli, eventually) -> None:
-    wait = "while [ ! -e go ]; do sleep 0.1; done"
+    wait = "for i in {1..600}; do [ -e go ] && break; sleep 0.1; done"
     process = cli.start("sweep", "p=3,4", "--name", "sleep", "--", "bash", "-c", f"cd {cli.cwd}; {wait}", "{p}")
     eventually(lambda: list(cli.runs.glob("*/attempts/1/attempt.json")), what="one runs")
     assert "nothing in run" in cli("cancel", "--study", "sleep", "--save", check=3).stderr

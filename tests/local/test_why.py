@@ -303,10 +303,10 @@ def test_the_time_limit(cli) -> None:
             run.log(step=step, loss=1.0)
             time.sleep(0.1)
         """
-    run = cli.run_command("python", cli.script(text), options=("--time=0:02",), check=104)
+    run = cli.run_command("python", cli.script(text), options=("--time=0:05",), check=104)
     answer = why(run)
     assert told(answer)[:2] == ("time-limit", "timeout")
-    assert "the time limit of 0-00:00:02 was reached, at step " in answer.finding.cause
+    assert "the time limit of 0-00:00:05 was reached, at step " in answer.finding.cause
     assert answer.finding.remedy == f"rampup resume {run['id']} --time 0-00:01:00"
 
 

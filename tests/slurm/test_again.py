@@ -1,7 +1,6 @@
 """Started again by the job script: after a wish, a time limit, a preemption; never twice, never in circles."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from .conftest import Sandbox, started
 
 ASKS_TWICE = 'sleep 0.$RANK; [ "$RAMPUP_ATTEMPT" -gt 2 ] || exit 85'
 """The ranks end at different times: the first 85 must not cost the others their save."""
-LIVES_ONCE = '[ "$RAMPUP_ATTEMPT" -gt 1 ] && exit 0; trap "exit 3" TERM; while :; do sleep 0.1; done'
+LIVES_ONCE = '[ "$RAMPUP_ATTEMPT" -gt 1 ] && exit 0; trap "exit 3" TERM; echo ready; while :; do sleep 0.1; done'
 
 
 def ended(sandbox: Sandbox, run: Path, seconds: float = 40) -> dict[str, Any]:
@@ -28,10 +27,16 @@ def attempts(run: Path) -> list[dict[str, Any]]:
 
 
 def running(sandbox: Sandbox, run: Path) -> str:
-    """The job's id, when rank 0 of its first attempt has begun."""
-    sandbox.wait_for((run / "attempts" / "1" / "rank-0.log").exists, "rank 0 runs")
+    """The job's id, when rank 0 of its first attempt listens."""
+    log = run / "attempts" / "1" / "rank-0.log"
+    sandbox.wait_for(lambda: log.exists() and "ready" in log.read_text(), "rank 0 runs")
     job: str = attempts(run)[0]["job"]
     return job
+
+
+def stays(sandbox: Sandbox, job: str, state: str) -> None:
+    """It ends so: a job that was put back into the queue would be pending."""
+    sandbox.wait_for(lambda: sandbox.state(job) == state, f"job {job} is {state}")
 
 
 def preempt(sandbox: Sandbox) -> None:
@@ -70,7 +75,7 @@ def test_it_is_not_started_again_for_ever(sandbox: Sandbox) -> None:
     found = ended(sandbox, run)
     assert (found["state"], found["attempts"]) == ("timeout", 2)
     assert "resources.requeues" in found["cause"]
-    time.sleep(4)
+    stays(sandbox, attempts(run)[0]["job"], "FAILED")
     assert len(attempts(run)) == 2
 
 
@@ -101,9 +106,10 @@ def test_a_preempted_run_with_a_grace_goes_on(grace_sandbox: Sandbox) -> None:
 
 def test_a_cancelled_job_stays_cancelled(sandbox: Sandbox) -> None:
     run = started(sandbox, command=("bash", "-c", LIVES_ONCE.replace("exit 3", "exit 0")))
-    sandbox.run("scancel", running(sandbox, run))
+    job = running(sandbox, run)
+    sandbox.run("scancel", job)
     assert ended(sandbox, run)["state"] == "cancelled"
-    time.sleep(4)
+    stays(sandbox, job, "CANCELLED")
     assert len(attempts(run)) == 1
 
 
@@ -120,8 +126,8 @@ def test_resume_leaves_no_second_job_behind(sandbox: Sandbox) -> None:
 
 def test_a_command_that_ends_with_85_when_it_is_cancelled_stays_cancelled(sandbox: Sandbox) -> None:
     run = started(sandbox, command=("bash", "-c", LIVES_ONCE.replace("exit 3", "exit 85")))
-    running(sandbox, run)
+    job = running(sandbox, run)
     sandbox.rampup("cancel", str(run))
     assert ended(sandbox, run)["state"] == "cancelled"
-    time.sleep(4)
+    stays(sandbox, job, "CANCELLED")
     assert len(attempts(run)) == 1

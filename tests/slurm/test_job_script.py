@@ -56,13 +56,12 @@ def test_ranks_that_are_ended_have_time_to_save(cli: Any, sandbox: Any, eventual
 
 def test_a_requeued_job_is_the_next_attempt(cli: Any, sandbox: Any, eventually: Any) -> None:
     folder, job = begun(cli, sandbox, eventually, SLEEPS)
-    sandbox.run("scontrol", "requeue", job)
+    sandbox.run("scontrol", "requeuehold", job)  # held, or it would start again while somebody still looks
     eventually(lambda: sandbox.state(job) == "PENDING", what="requeued")
-    sandbox.run("scontrol", "hold", job)  # or it would start again while somebody still looks
     eventually(lambda: cli.json("show")["state"] == "pending", what="told as pending")
-    sandbox.run("scontrol", "release", job)
     # not `now`: Slurm 22.05 kills a job for good that starts in the second of its requeue
     sandbox.run("scontrol", "update", f"jobid={job}", "starttime=now+2seconds")
+    sandbox.run("scontrol", "release", job)
     has_begun(folder, eventually, 2)
     eventually(lambda: cli.json("show")["state"] == "running", what="told as running")
     assert facts_of(folder, 2)["job"] == facts_of(folder, 1)["job"] == job

@@ -209,12 +209,14 @@ def test_gpus_are_granted_and_seen(cli, sandbox) -> None:
 
 
 def test_following_stops_with_ctrl_c_and_the_job_goes_on(cli, sandbox) -> None:
-    argv = python(cli, "import time; print('begun', flush=True); time.sleep(4)")
+    go = cli.cwd / "go"
+    argv = ("bash", "-c", f"echo begun; for i in {{1..600}}; do [ -e {go} ] && break; sleep 0.1; done")
     following = cli.start("run", "--on", sandbox.name, "--follow", "--", *argv)
     assert following.stdout is not None and following.stdout.readline() == "begun\n"
     following.send_signal(signal.SIGINT)
     _, err = following.communicate(timeout=20)
     assert following.returncode == 130 and "goes on" in err
+    go.touch()
     assert cli.json("wait")["state"] == "completed"
 
 

@@ -161,7 +161,7 @@ def check_over_time(sandbox: Sandbox, study: str) -> None:
 def test_a_pack_of_three_goes_at_once_and_shares(cli: Any, sandbox: Sandbox, tmp_path: Path) -> None:
     cli.script(TOGETHER, "together.py")
     words = ("sweep", "p=a,bad,b,c", "--on", sandbox.name, "--name", "pack", "--pack", "3")
-    command = ("--", sys.executable, "together.py", "{p}", str(tmp_path / "mark"), "4")
+    command = ("--", sys.executable, "together.py", "{p}", str(tmp_path / "mark"), "8")
     cli(*words, "--mem", "100M", "--gpus-per-node", "1", "--cpus-per-task", "2", *command)
     sandbox.wait_for(lambda: states_of(cli, "pack") == {"running": 3, "failed": 1}, "the fourth takes the free place")
     assert "failed: rank 0 on node" in cli("list", "--study", "pack").stderr, "although the job goes on"

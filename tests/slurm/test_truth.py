@@ -39,7 +39,7 @@ def test_a_preempted_run_waits_and_goes_on_as_its_second_attempt(cli, sandbox, e
     victim = submit(cli, sandbox, "--nodes", "2", "--cpus-per-task", "8", command=argv)
     eventually(lambda: cli.json("show", victim)["state"] == "running", what="running")
     words = ("--nodes", "4", "--cpus-per-task", "8", "--partition", "urgent")
-    urgent = submit(cli, sandbox, *words, command=("sleep", "1"))
+    urgent = submit(cli, sandbox, *words, command=("sleep", "4"))
     eventually(lambda: cli.json("show", victim)["state"] == "pending", what="back in the queue")
     assert cli.json("wait", urgent)["state"] == "completed"
     told = cli.json("wait", victim, check=100)

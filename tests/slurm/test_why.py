@@ -52,13 +52,14 @@ def test_nothing_is_wrong_with_these(cli, sandbox: Sandbox, eventually) -> None:
     scary = cli.script("print('Error: Killed, CUDA out of memory\\nslurmstepd: error: Detected 1 oom-kill event')")
     done = submit(cli, sandbox, command=(sys.executable, scary))
     waits = submit(cli, sandbox, "--slurm", "hold", command=("true",))
-    goes_on, ended = (submit(cli, sandbox, command=("sleep", "60")) for _ in range(2))
+    goes_on, ended = (submit(cli, sandbox, command=("sleep", "120")) for _ in range(2))
     cli("wait", done["id"])
     found = cli.json("why", done["id"])
     assert (found["problem"], found["remedy"], found["evidence"]) == ("completed", None, [])
     found = cli.json("why", waits["id"])
     assert found["problem"] == "pending" and "held by you" in found["cause"]
-    eventually(lambda: cli.json("show", ended["id"])["state"] == "running", what="both run")
+    names = [goes_on["id"], ended["id"]]
+    eventually(lambda: {cli.json("show", name)["state"] for name in names} == {"running"}, what="both run")
     assert cli.json("why", goes_on["id"])["problem"] == "running"
     cli("cancel", waits["id"], goes_on["id"])
     for run in (waits, goes_on):

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from rampup.clusters.load import load
 from rampup.data.sets import MNIST
-from rampup.diagnose import catalogue, machine, slurm
+from rampup.diagnose import catalogue, machine, request, slurm
 from rampup.diagnose.catalogue import Finding, doctor, preflight
 from rampup.engines import cpu
 from rampup.errors import Refused
-from rampup.spec import RecipeInfo, Resources, RunSpec
+from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec
 
 RECIPE = RecipeInfo(name="mnist", about="", folder="/", engine="torch", entry="train:Mnist", extra="torch")
 SPEC = RunSpec(
@@ -140,11 +140,28 @@ def test_a_gpu_reserved_and_not_used(tmp_path: Path) -> None:
         assert "device=cpu leaves it unused" in refusal(tmp_path, replace(spec, cluster=cluster)).message
 
 
-def test_fewer_ranks_than_gpus_is_worth_a_note(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "ranks", "gpus", "level"), [
+    ("command", 1, 4, "note"),
+    ("command", 4, 2, "note"),
+    ("script", 4, 2, "note"),
+    ("engine", 1, 2, "note"),
+    ("engine", 4, 2, "problem"),
+    ("engine", 2, 2, None),
+    ("engine", 4, 0, None),
+])  # fmt: skip
+def test_ranks_and_gpus(kind: Any, ranks: int, gpus: int, level: str | None) -> None:
+    found = list(request.ranks_and_gpus(replace(asking(tasks_per_node=ranks, gpus_per_node=gpus), kind=kind)))
+    assert [finding.level for finding in found] == ([level] if level else [])
+    assert all(finding.remedy == f"--tasks-per-node {gpus}" for finding in found)
+
+
+@pytest.mark.parametrize("cluster", [SPEC.cluster, SLURM])
+def test_gpus_without_a_rank_are_noted_once_and_not_for_keras(tmp_path: Path, cluster: Cluster) -> None:
     with_gpus(tmp_path, 4)
-    for ranks, noted in ((2, ["2 of 4 GPUs on each node will compute: the engine gives each rank one"]), (4, [])):
-        spec = replace(training(device="auto"), resources=Resources(gpus_per_node=4, tasks_per_node=ranks))
-        assert [note.cause for note in preflight(spec, tmp_path / "runs") if note.id == "idle-gpu"] == noted
+    for engine, noted in (("torch", ["tasks_per_node is 2, gpus_per_node is 4: GPUs stay idle"]), ("keras", [])):
+        spec = replace(needing(engine=engine), resources=Resources(gpus_per_node=4, tasks_per_node=2), cluster=cluster)
+        findings = [*request.device(spec), *request.ranks_and_gpus(spec)]
+        assert [finding.cause for finding in findings] == noted
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])

@@ -42,12 +42,19 @@ class Node:
             "SLURM_JOB_ID": "4711",
             "SLURM_JOB_NODELIST": "node[7-8]",
             "SLURMD_NODENAME": "node7",
+            "RUN": str(self.run_dir),
         }
 
     def program(self, name: str, text: str) -> None:
         (self.bin / name).unlink(missing_ok=True)
         (self.bin / name).write_text(f"#!{shutil.which('bash')}\n{text}\n")
         (self.bin / name).chmod(0o755)
+
+    def says(self, of_the_job: str) -> None:
+        """What scontrol tells of the job; a requeue would be refused."""
+        self.program(
+            "scontrol", SCONTROL.replace("esac", f"  job) echo 'JobId=4711 {of_the_job}' ;;\n  *) exit 1 ;;\nesac")
+        )
 
     def start(self, **profile: Any) -> subprocess.Popen[str]:
         script = self.run_dir / "job.sh"
@@ -93,12 +100,25 @@ def test_the_exit_code_of_the_ranks_is_the_jobs_own(node: Node) -> None:
     assert (node.facts()["outcome"], node.facts()["exit_code"]) == ("failed", 3)
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_ranks_that_obey_before_the_shell_hears_of_it_are_no_success_and_no_failure(node: Node, code: int) -> None:
-    node.program("srun", f"exit {code}")
-    node.program("scontrol", SCONTROL.replace("esac", "  job) echo 'JobId=4711 JobState=COMPLETING' ;;\nesac"))
+ASKS = 'echo asked > "$RUN"/attempts/1/again; exit 0'
+
+
+@pytest.mark.parametrize(("ranks", "code"), [("exit 0", 0), ("exit 3", 3), (ASKS, 0)])
+def test_ranks_that_obey_before_the_shell_hears_of_it_are_stopped(node: Node, ranks: str, code: int) -> None:
+    node.program("srun", ranks)
+    node.says("JobState=COMPLETING")
     assert node.run()[0] == code
     assert (node.facts()["outcome"], node.facts()["why"]) == ("stopped", "ended")
+
+
+@pytest.mark.parametrize("batch", ["", "yes"])
+@pytest.mark.parametrize("remembered", ["PreemptTime=2026-01-01T00:00:00", "Restarts=1"])
+def test_a_good_end_counts_whatever_slurm_remembers_of_earlier(node: Node, batch: str, remembered: str) -> None:
+    """A job that was suspended once and went on keeps its PreemptTime."""
+    node.env["BATCH"] = batch
+    node.says(f"JobState=RUNNING {remembered}")
+    assert node.run()[0] == 0
+    assert (node.facts()["outcome"], node.facts()["why"]) == ("completed", "")
 
 
 def test_an_srun_that_is_killed_is_a_failure(node: Node) -> None:

@@ -18,7 +18,7 @@ from slurm_sites import (
     standing_in,
 )
 
-from rampup.diagnose import slurm, slurm_limits, slurm_site
+from rampup.diagnose import slurm_limits, slurm_site
 from rampup.diagnose.catalogue import preflight
 from rampup.diagnose.slurm_site import Associations, Nodes, Partition
 from rampup.schedulers import slurm_units
@@ -163,18 +163,3 @@ def test_sites_that_hide_nodes_or_partitions_are_left_to_sbatch(site: Site, tmp_
     assert preflight(asking(cpus_per_task=900, gpus_per_node=1), tmp_path) == []
     site.answers["scontrol --all"] = answer(out="No partitions in the system\n")
     assert preflight(asking(nodes=900, partition="hidden"), tmp_path) == []
-
-
-@pytest.mark.parametrize(("kind", "ranks", "gpus", "level"), [
-    ("command", 1, 4, "note"),
-    ("command", 4, 2, "note"),
-    ("script", 4, 2, "note"),
-    ("engine", 1, 2, "note"),
-    ("engine", 4, 2, "problem"),
-    ("engine", 2, 2, None),
-    ("engine", 4, 0, None),
-])  # fmt: skip
-def test_ranks_and_gpus(kind: Any, ranks: int, gpus: int, level: str | None) -> None:
-    found = list(slurm.ranks_and_gpus(replace(asking(tasks_per_node=ranks, gpus_per_node=gpus), kind=kind)))
-    assert [finding.level for finding in found] == ([level] if level else [])
-    assert all(finding.remedy == f"--tasks-per-node {gpus}" for finding in found)

@@ -119,17 +119,17 @@ trap '' TERM  # from here on nothing may be cut short
 ended=$(date +%s.%N)
 
 # Why did the ranks end? Those that stopped in good order left a word; of a TERM from outside only Slurm knows the
-# reason. It shows a job that it ends as COMPLETING, whatever the cause, also to ranks that were quicker to obey than
-# the TERM of this shell to come. So ask what differs: has it been requeued, was it preempted, is its time over?
-# Otherwise somebody cancelled it.
+# reason. It shows a job that it is ending as COMPLETING, whatever the cause, before any TERM arrives: ask even if none
+# has come, for quick ranks are gone before this shell gets its own. Then ask what differs: has the job been requeued,
+# was it preempted, is its time over? Otherwise somebody cancelled it.
 why=""
 if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
 if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one asks, another fails
-if [ -z "$why" ] || [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
-  seen=$(scontrol show job "$job" 2> /dev/null)
-  restarts=$(sed -n 's/.*Restarts=\([0-9]*\).*/\1/p' <<< "$seen")
-  preempted=$(sed -n 's/.*PreemptTime=\([0-9][^ ]*\).*/\1/p' <<< "$seen")
-  if [[ $seen == *JobState=COMPLETING* ]]; then stopped=yes; fi
+seen=$(scontrol show job "$job" 2> /dev/null)
+restarts=$(sed -n 's/.*Restarts=\([0-9]*\).*/\1/p' <<< "$seen")
+preempted=$(sed -n 's/.*PreemptTime=\([0-9][^ ]*\).*/\1/p' <<< "$seen")
+if [[ $seen == *JobState=COMPLETING* ]]; then stopped=yes; fi
+if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
   if [ "${restarts:-0}" -gt "${SLURM_RESTART_COUNT:-0}" ]; then
     why=requeued
   elif [ -n "$preempted" ]; then
