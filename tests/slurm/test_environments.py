@@ -50,6 +50,17 @@ def follow(cli: Any, profile: str, *words: str, check: int = 0) -> RunDir:
     return RunDir(json.loads(done.stdout.splitlines()[-1])["dir"])
 
 
+FAILS_WHEN_BOTH_HAVE_TOLD = """
+import pathlib, time
+here = "told-" + os.environ["RAMPUP_ATTEMPT"] + "-"
+pathlib.Path(here + os.environ["RANK"]).touch()
+while len(list(pathlib.Path().glob(here + "*"))) < 2:
+    time.sleep(0.05)
+sys.exit(3)
+"""
+"""The first that fails ends the others, which may not have said anything yet."""
+
+
 def told(run: RunDir, rank: int, attempt: int = 1) -> dict[str, Any]:
     lines = run.attempt(attempt).rank_log(rank).read_text().splitlines()
     found: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))
@@ -69,7 +80,7 @@ def test_a_command_has_the_sites_python_on_every_node(cli, profile: str) -> None
 
 def test_a_venv_lies_on_top_and_resume_keeps_it(cli, profile: str, site: Site) -> None:
     venv = site.venv("my venv", rampup=False)
-    stops = cli.script(f"{TELL}sys.exit(3)\n")
+    stops = cli.script(f"{TELL}{FAILS_WHEN_BOTH_HAVE_TOLD}")
     run = follow(cli, profile, *TWO_NODES, "--env", str(venv), "--", "python", stops, check=100)
     cli("resume", run.id, "--follow", check=100)
     for attempt in (1, 2):
