@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench drill horovod-env clean
+.PHONY: demo test test-failed check bench drill horovod-env clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -15,6 +15,9 @@ demo: $(VENV)/.ready  ## train something real on two ranks
 
 test: $(VENV)/.ready  ## the whole test suite
 	$(BIN)/python -m pytest
+
+test-failed: $(VENV)/.ready  ## once more what failed in the last `make test`, one test at a time
+	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 
 check: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check .

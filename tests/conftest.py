@@ -27,7 +27,7 @@ class Cli:
         self.env = {**kept, "RAMPUP_RUNS": str(self.runs), "XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1"}
 
     def __call__(
-        self, *words: str, check: int | None = 0, timeout: float = 120, **env: str
+        self, *words: str, check: int | None = 0, timeout: float = 240, **env: str
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [*RAMPUP, *words], cwd=self.cwd, env={**self.env, **env}, capture_output=True, text=True, timeout=timeout
@@ -112,7 +112,7 @@ def eventually() -> Callable[..., None]:
     """Wait for something that another process does; fails when it never comes."""
     import time
 
-    def wait(true: Callable[[], Any], seconds: float = 20, what: str = "") -> None:
+    def wait(true: Callable[[], Any], seconds: float = 45, what: str = "") -> None:
         deadline = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

@@ -24,7 +24,7 @@ def test_detached_run_is_watched_and_cancelled_from_elsewhere(cli, eventually) -
     assert cli("wait", run, "--timeout", "0.2", check=101)
     follower = cli.start("logs", "-f", run)
     cli("cancel", run)
-    out, _ = follower.communicate(timeout=20)
+    out, _ = follower.communicate(timeout=45)
     assert out == "begun\n"
     assert cli.json("show", run)["state"] == "cancelled"
     assert cli("wait", run, check=103)
@@ -35,7 +35,7 @@ def test_a_detached_run_survives_its_terminal(cli, eventually) -> None:
     """The terminal is a session that is hung up; the run goes on to its end."""
     script = cli.script("import time; time.sleep(4); open('finished', 'w')")
     shell = cli.start("run", "--detach", "--", "python", script, start_new_session=True)
-    shell.communicate(timeout=20)
+    shell.communicate(timeout=45)
     subprocess.run(["pkill", "-HUP", "-s", str(shell.pid)], check=False)
     cli("wait")
     assert (cli.cwd / "finished").exists()
@@ -62,7 +62,7 @@ def test_ctrl_c_cancels_cleanly(cli, eventually) -> None:
     running = cli.start("run", "--", "python", script, start_new_session=True)
     assert running.stdout is not None and running.stdout.readline() == "begun\n"
     os.killpg(running.pid, signal.SIGINT)  # what a terminal does: to the whole foreground group
-    _, err = running.communicate(timeout=20)
+    _, err = running.communicate(timeout=45)
     assert running.returncode == 130, err
     assert (cli.cwd / "tidied").exists()
     assert cli.json("show")["state"] == "cancelled"
@@ -76,7 +76,7 @@ def test_ctrl_c_while_the_launcher_starts(cli, after_s: float) -> None:
     for _ in range(3):
         running.send_signal(signal.SIGINT)
         time.sleep(0.01)
-    running.communicate(timeout=20)
+    running.communicate(timeout=45)
     assert running.returncode == 130
     assert cli.json("show")["state"] == "cancelled"
 
@@ -89,8 +89,8 @@ def test_a_rank_that_ignores_sigterm_is_killed(cli) -> None:
     assert running.stdout is not None and running.stdout.readline() == "begun\n"
     begun = time.monotonic()
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=20)
-    assert time.monotonic() - begun < 12
+    running.communicate(timeout=45)
+    assert time.monotonic() - begun < 30
 
 
 def test_time_limit(cli) -> None:
@@ -109,7 +109,7 @@ def test_when_a_rank_fails_the_others_end_and_its_traceback_is_shown(cli) -> Non
     )
     begun = time.monotonic()
     done = cli("run", "--tasks-per-node=3", "--", "python", script, check=100)
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 40
     assert "ValueError: rank one is broken" in done.stderr
     assert "rampup logs" in done.stderr and "--rank 1" in done.stderr
 

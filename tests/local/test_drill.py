@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_nothing_running(cli: Cli, eventually: Callable[..., None]
     process = cli.start("drill", "--fault", "ranks-killed", "--", *command)
     eventually(lambda: list(cli.runs.glob("drills/*/*/attempts/1/metrics.jsonl")), what="it trains")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=45)
     assert process.returncode == 130
     assert still_running(cli) == []
 

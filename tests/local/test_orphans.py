@@ -48,7 +48,7 @@ def test_nobody_outlives_a_killed(cli, eventually, victim: str) -> None:
     eventually(lambda: len(processes_of(marker)) >= 2 + 2 * 6, what=family)  # one that just became sleep shows nothing
     os.kill(pid_of(victim, running.pid, cli), signal.SIGKILL)
     eventually(lambda: [pid for pid in processes_of(marker) if pid != running.pid] == [], what="nobody left")
-    running.communicate(timeout=20)
+    running.communicate(timeout=45)
     state = cli.json("show")["state"]
     assert state == ("cancelled" if victim == "command line" else "failed")
 
@@ -63,7 +63,7 @@ def test_a_launcher_killed_while_it_starts_leaves_nobody(cli, eventually, delay_
         time.sleep(0.002)
     time.sleep(delay_s)
     os.kill(launchers[0], signal.SIGKILL)
-    running.communicate(timeout=20)
+    running.communicate(timeout=45)
     eventually(lambda: processes_of(f"RAMPUP_TEST_MARKER={cli.cwd}") == [], what="nobody left")
 
 

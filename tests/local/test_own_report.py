@@ -37,7 +37,7 @@ def on_terminal(cli: Any, *words: str, **env: str) -> tuple[int, str]:
             if not data:
                 break
             seen += data
-    code = process.wait(timeout=10)
+    code = process.wait(timeout=45)
     os.close(master)
     return code, seen.decode(errors="replace").replace("\r\n", "\n")
 

@@ -111,7 +111,7 @@ def test_ctrl_c_lets_a_loop_that_listens_save(cli: Cli, eventually: Eventually) 
     process = cli.start("run", "--", "python", script(cli))
     eventually(lambda: list(cli.runs.glob("*/checkpoints/step-*")), what="a checkpoint")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=45)
     assert process.returncode == 130
     run = next(cli.runs.iterdir())
     last = json.loads(cli("show", "--history", "--json").stdout)[-1]["step"]

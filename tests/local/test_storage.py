@@ -70,6 +70,6 @@ def test_a_vanished_run_directory(cli) -> None:
     assert running.stdout is not None and running.stdout.readline() == "begun\n"
     (run,) = cli.runs.iterdir()
     shutil.rmtree(run)
-    _, err = running.communicate(timeout=20)
+    _, err = running.communicate(timeout=45)
     assert running.returncode == 100
     assert "vanished" in err and "never started" not in err

@@ -99,7 +99,7 @@ def test_cancelling_a_study_stops_who_starts_it(cli, sweep, eventually) -> None:
     assert "still to end" in cli("wait", "--study", "prog", "--timeout", "0", check=101).stderr
     assert set(cli.json("cancel", "--study", "prog", "--dry-run").values()) == {"would be cancelled"}
     assert sorted(cli.json("cancel", "--study", "prog").values()) == ["cancelled"] * 3
-    process.communicate(timeout=30)
+    process.communicate(timeout=45)
     assert process.returncode == 130
 
 
@@ -112,7 +112,7 @@ def test_a_study_is_cancelled_after_its_runs_have_saved(cli, sweep, eventually) 
     eventually(lambda: list(cli.runs.glob("*/attempts/1/listens")), what="one runs")
     assert {p: row["state"] for p, row in runs_of(cli).items()} == {"a": "running", "b": "pending", "bad": "pending"}
     cli("cancel", "--study", "prog", "--save")
-    process.communicate(timeout=30)
+    process.communicate(timeout=45)
     found = runs_of(cli)
     said = (Path(found["a"]["dir"]) / "attempts/1/rank-0.log").read_text()
     assert "argument a" in said, "it came to its end"
@@ -126,7 +126,7 @@ def test_what_does_not_listen_is_not_cut_short_by_save(cli, eventually) -> None:
     eventually(lambda: list(cli.runs.glob("*/attempts/1/attempt.json")), what="one runs")
     assert "nothing in run" in cli("cancel", "--study", "sleep", "--save", check=3).stderr
     (cli.cwd / "go").touch()
-    process.communicate(timeout=30)
+    process.communicate(timeout=45)
     assert {p: row["state"] for p, row in runs_of(cli, "sleep").items()} == {3: "completed", 4: "cancelled"}
 
 

@@ -86,7 +86,7 @@ def test_a_silent_controller_is_exit_4_within_seconds(on: Run, cli: Any, sandbox
     try:
         begun = time.monotonic()
         said = on(check=4).stderr
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 20
         assert "scontrol gave no answer" in said or "does not answer" in said
     finally:
         os.kill(controller, signal.SIGCONT)

@@ -60,7 +60,7 @@ def test_a_pipe_gets_the_table(cli: Any) -> None:
     os.mkfifo(cli.cwd / "pipe")
     with subprocess.Popen(["cat", "pipe"], cwd=cli.cwd, stdout=subprocess.PIPE, text=True) as reader:
         cli("export", "--to", "csv", "--out", "pipe")
-        assert reader.communicate(timeout=20)[0] == cli("export", "--to", "csv").stdout
+        assert reader.communicate(timeout=45)[0] == cli("export", "--to", "csv").stdout
     assert (cli.cwd / "pipe").is_fifo()
 
 

@@ -45,7 +45,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(server.pid, 15)
-        server.wait(timeout=20)
+        server.wait(timeout=45)
 
 
 class Server:

@@ -364,7 +364,7 @@ def test_a_set_that_another_fetch_has_finished_meanwhile_stays(world: World) -> 
 def test_a_full_disk_is_told_and_no_other_source_is_tried(world: World) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
     process = start_fetch(str(world.plain()), before=limit)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=45)
     assert process.returncode != 0
     assert "RampupError: can't write to" in err and "File too large" in err
     assert out == "" and world.left_behind() == []

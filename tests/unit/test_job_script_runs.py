@@ -66,7 +66,7 @@ class Node:
     def run(self, **profile: Any) -> tuple[int, str]:
         """Exit code and stderr."""
         started = self.start(**profile)
-        _, err = started.communicate(timeout=20)
+        _, err = started.communicate(timeout=45)
         return started.returncode, err
 
     def facts(self, attempt: int = 1) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def ended_by_term(node: Node, eventually: Callable[..., None]) -> tuple[int, lis
     eventually(lambda: Path(node.env["TOLD"]).exists(), what="srun")
     time.sleep(0.1)  # the trap of the stand-in
     os.kill(script.pid, signal.SIGTERM)
-    script.communicate(timeout=20)
+    script.communicate(timeout=45)
     return script.returncode, node.told
 
 

@@ -85,7 +85,7 @@ def test_reports_tell_whether_they_were_shown(clock: Clock, capsys: pytest.Captu
 def test_a_step_costs_next_to_nothing() -> None:
     progress = Progress(None)
     progress.begin(steps=10**9, epochs=1, loss=lambda: None)
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for step in range(20_000):
         progress.step(step, 1, step)
-    assert (time.perf_counter() - begin) / 20_000 < 5e-6  # far above what it takes, far below a step
+    assert (time.thread_time() - begin) / 20_000 < 5e-6  # far above what it takes, far below a step

@@ -37,7 +37,7 @@ def start(run: RunDir, number: int, *options: str, **env: str) -> subprocess.Pop
 
 
 def end(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
-    said = [process.communicate(timeout=20)[1] for process in ranks]
+    said = [process.communicate(timeout=45)[1] for process in ranks]
     return [(process.returncode, words) for process, words in zip(ranks, said, strict=True)]
 
 
@@ -50,7 +50,7 @@ def test_all_meet_and_become_the_program(run: RunDir, tmp_path: Path) -> None:
 def test_a_missing_rank_is_named_on_every_other(run: RunDir) -> None:
     begun = time.monotonic()
     ended = end([start(run, number) for number in (0, 2)])
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
     for code, words in ended:
         assert code == rank.NOT_READY
         assert "rank 1 did not come" in words and "2 on node2" in words

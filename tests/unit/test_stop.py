@@ -53,7 +53,7 @@ class Rank:
         assert self.process.stdout.readline() == "ready\n"
 
     def said(self) -> list[str]:
-        return self.process.communicate(timeout=30)[0].split("\n")[:-1]
+        return self.process.communicate(timeout=45)[0].split("\n")[:-1]
 
     def signal_all(self, number: int) -> None:
         os.killpg(self.process.pid, number)
@@ -113,7 +113,7 @@ def test_before_the_loop_listens_term_ends_at_once(attempt: Path) -> None:
     )
     assert process.stdout is not None and process.stdout.readline() == "early\n"
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=10)
+    process.communicate(timeout=45)
     assert process.returncode == 128 + signal.SIGTERM
 
 

