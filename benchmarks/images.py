@@ -26,7 +26,7 @@ def script(name: str, *words: str, threads: int = 1) -> float:
 
 
 def augmented(repeats: int) -> Line:
-    pairs = [(script("whole_batches.py", "3"), script("with_dataloader.py", "2")) for _ in range(repeats)]
+    pairs = [(script("whole_batches.py", "3"), script("with_dataloader.py", "3")) for _ in range(repeats)]
     return faster("augmented images / DataLoader, speed", pairs, 4)
 
 

@@ -17,12 +17,21 @@ from rampup.engines.lightning_version import check_installed
 from rampup.errors import Refused, nearest
 from rampup.records import Record
 from rampup.signatures import Found, Source, locate, needed_packages, read_class
-from rampup.spec import RecipeInfo, Setting
+from rampup.spec import RecipeInfo, Setting, Value
+from rampup.values import checked
 
 TRAINER = "trainer."
 FORM = "write pkg.mod:Class, as in `import pkg.mod`, from the folder that holds pkg"
 ON_EVERY_RANK = ("__init__", "setup", "train_dataloader", "val_dataloader")
-DOWNLOADS = ("urlretrieve", "urlopen", "load_dataset", "snapshot_download", "hf_hub_download", "download_url")
+DOWNLOADS = (
+    *("urlretrieve", "urlopen", "load_dataset", "snapshot_download", "hf_hub_download", "download_url"),
+    *("download_and_extract_archive", "load_state_dict_from_url", "fetch_openml", "dataset_download"),
+)
+CLIENTS = {"requests": ("get", "post", "request"), "httpx": ("get", "stream"), "wget": ("download",)}
+CLIENTS |= {"gdown": ("download", "download_folder"), "kagglehub": ("dataset_download", "model_download")}
+"""Modules, and their functions that download."""
+OF_THE_MACHINE = ("device", "precision", "strategy")
+"""Where and how to compute: a class's own default for an argument of such a name is no wish of who runs it."""
 
 
 def is_target(name: str) -> bool:
@@ -82,6 +91,8 @@ def _class_at(target: str, base: Path, kind: str) -> tuple[Source, str, Found]:
     if source is None:
         raise Refused(f"no module {module!r} in {base.absolute()}, and none is installed", _near_module(module, base))
     found = read_class(source, name)
+    if found is None and name in source.functions():
+        raise Refused(f"{target} is a function, not a {kind}", f"name a class that is a {kind}")
     if found is None:
         raise Refused(
             f"{module} has no class or function {name!r}", nearest(name, source.classes() | source.functions())
@@ -103,9 +114,19 @@ def _merged(own: Mapping[str, Setting]) -> dict[str, Setting]:
     """One name, one value: an argument that is called as a setting of the engine has the engine's type and help."""
     settings = {**LIGHTNING, **own}
     for key in (LIGHTNING.keys() & own.keys()) - set(YOURS_FIRST):
-        default = own[key].default if own[key].default is not None else LIGHTNING[key].default
-        settings[key] = replace(LIGHTNING[key], default=default)
+        settings[key] = replace(LIGHTNING[key], default=_default(key, own[key].default))
     return settings
+
+
+def _default(key: str, of_class: Any) -> Value:
+    """That of the class, if the engine can do with it: an argument `strategy` may be about something else."""
+    setting = LIGHTNING[key]
+    if of_class is None or key in OF_THE_MACHINE:
+        return setting.default
+    try:
+        return checked(setting, of_class, key, "default")
+    except Refused:
+        return setting.default
 
 
 def _trainer_settings(given: Mapping[str, Any], own: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -149,20 +170,31 @@ def _without_validation(name: str, module: Found) -> Iterator[tuple[str, str]]:
 
 def _downloads(source: Source, name: str) -> Iterator[tuple[str, str]]:
     """A download that every rank would make: prepare_data() is called once on each node, setup() on every rank."""
-    definition = source.classes().get(name)
-    for part in definition.body if definition else ():
-        if isinstance(part, ast.FunctionDef) and part.name in ON_EVERY_RANK:
-            found = next((node for node in ast.walk(part) if isinstance(node, ast.Call) and _is_download(node)), None)
+    for method, definition in _methods(source, name).items():
+        if method in ON_EVERY_RANK:
+            calls = (node for node in ast.walk(definition) if isinstance(node, ast.Call))
+            found = next((node for node in calls if _is_download(node)), None)
             if found:
                 where = f"line {found.lineno} of {source.file.name}"
-                cause = f"{name}.{part.name}() seems to download ({where}), and every rank calls it"
+                cause = f"{name}.{method}() seems to download ({where}), and every rank calls it"
                 yield cause, "download in prepare_data(), which one rank of each node calls, or before the run"
+
+
+def _methods(source: Source, name: str) -> dict[str, ast.FunctionDef]:
+    """Of a class, and of its bases that are in the same file."""
+    definition = source.classes().get(name)
+    if definition is None:
+        return {}
+    bases = [base.id for base in definition.bases if isinstance(base, ast.Name) and base.id != name]
+    inherited = {key: found for base in reversed(bases) for key, found in _methods(source, base).items()}
+    return inherited | {part.name: part for part in definition.body if isinstance(part, ast.FunctionDef)}
 
 
 def _is_download(node: ast.Call) -> bool:
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    owner = getattr(node.func.value, "id", "") if isinstance(node.func, ast.Attribute) else ""
     asked = any(
         word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True
         for word in node.keywords
     )
-    return asked or called in DOWNLOADS
+    return asked or called in DOWNLOADS or called in CLIENTS.get(owner, ())

@@ -44,7 +44,7 @@ def work(run: RunDir, context: RankContext) -> None:
     """One rank's whole life. What was measured is on the disk afterwards, however it ends."""
     config, job = open_job(run, context)
     try:
-        engine = _engine(job.settings.get("engine") or config["engine"])
+        engine = _engine(_engine_name(config, job.settings))
         _record_end(job, engine.train(job, load_task(config, job.settings)))
     finally:
         job.close()
@@ -74,6 +74,12 @@ def _import_recipe(config: Record, module_name: str) -> ModuleType:
         return importlib.import_module(f"rampup.recipes.{config['recipe']}.{module_name}")
     sys.path.insert(0, config["folder"])
     return importlib.import_module(module_name)
+
+
+def _engine_name(config: Record, settings: Settings) -> str:
+    """Recipes of the torch engine have a choice; a class of the user's own may have an argument of that name."""
+    name: str = config["engine"]
+    return settings.get("engine", name) if name == "torch" else name
 
 
 def _engine(name: str) -> ModuleType:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 
 from rampup import __version__
 from rampup.engines import cpu, lightning_loops, lightning_profile, torch_device
@@ -23,7 +24,7 @@ from rampup.engines.lightning_data import Positions
 from rampup.engines.lightning_insight import Looks
 from rampup.engines.lightning_loaders import Loaders
 from rampup.engines.lightning_plugins import RankEnvironment, Rare, RunLogger, SafeCheckpointIO
-from rampup.engines.lightning_recipe import Recipe
+from rampup.engines.lightning_recipe import Recipe, RecipeModule
 from rampup.engines.lightning_rows import Rows
 from rampup.engines.lightning_state import FILE, State
 from rampup.engines.lightning_target import Target
@@ -114,6 +115,7 @@ class Training(Rare):
             enable_checkpointing=False,
             enable_progress_bar=False,
         )
+        self._place_ranks()
         trainer = self.trainer
         self.rows = Rows(job, world, trainer, arguments["log_every_n_steps"])
         self.rows.best = Best(**best) if self.found and (best := self.found.meta.get("best")) else None
@@ -124,6 +126,7 @@ class Training(Rare):
         )
         self.state = State(trainer, world, self.positions, self.rows)
         self.facts = self._facts()
+        self.begun = False
         self.looked_at = 0
         """The step at which it was last asked whether a checkpoint is due."""
         self.fast = bool(arguments.get("fast_dev_run"))
@@ -134,15 +137,25 @@ class Training(Rare):
     def _where(self) -> dict[str, Any]:
         """As many devices as there are ranks, whoever has started them."""
         context, wish = self.job.context, self.job.settings.get("strategy", "auto")
-        if context.world_size > 1 and wish == "auto":
+        if context.world_size > 1 and isinstance(self.module, RecipeModule):
+            wish = DDPStrategy(broadcast_buffers=False)  # its evaluation averages them, as under the torch engine
+        elif context.world_size > 1 and wish == "auto":
             # A module that steps its own optimizers rarely uses all parameters in each of them.
             wish = "ddp" if self.module.automatic_optimization else "ddp_find_unused_parameters_true"
         return {
             "strategy": wish,
             "accelerator": ACCELERATORS[self.world.device.type],
-            "devices": context.local_world_size,
-            "num_nodes": context.world_size // context.local_world_size,
+            "devices": 1,
+            "num_nodes": context.world_size,
         }
+
+    def _place_ranks(self) -> None:
+        """Each rank has its device already. Lightning would count those that a rank sees, and where Slurm has bound
+        one GPU to each task, that is one on a node of several ranks."""
+        strategy, context = self.trainer.strategy, self.job.context
+        if isinstance(strategy, ParallelStrategy):
+            strategy.parallel_devices = [self.world.device] * context.local_world_size
+            strategy.num_nodes = context.world_size // context.local_world_size  # type: ignore[attr-defined]
 
     # the run ----------------------------------------------------------------------------------------------------
 
@@ -160,6 +173,11 @@ class Training(Rare):
             self.looks.show()
         finally:
             job.saving.end()
+        if not self.begun:  # Lightning passes over a training without batches
+            raise RampupError(
+                "there was nothing to train: no batch came from the training data",
+                "check train_dataloader(), and limits such as limit_train_batches",
+            )
         job.progress.end()
         step = self.trainer.global_step
         if stopped:
@@ -224,6 +242,7 @@ class Training(Rare):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         job, step = self.job, trainer.global_step
+        self.begun = True
         if self.found:
             job.saving.saved = step
             self._tell_resumed(step)
@@ -338,7 +357,7 @@ class Training(Rare):
         if not self.module.automatic_optimization:
             return None
         steps = self.trainer.estimated_stepping_batches
-        return int(steps) if steps != float("inf") else None
+        return int(steps) if 0 < steps < float("inf") else None  # -1: a stream without a limit
 
     def _facts(self) -> dict[str, Any]:
         """What a resumed run must share with this one to be equal bit for bit."""

@@ -126,6 +126,8 @@ class ClassPass:
                     "give val_dataloader a DataLoader with numbered samples and a batch_size",
                 )
             return loader if limit == float("inf") else _First(loader, int(limit))
+        if self._divided_by_hand(loader):
+            return loader if limit == float("inf") else _First(loader, int(limit))
         order, at_once = order_of(loader), loader.batch_size or 1
         if limit != float("inf"):
             order = order[: int(limit) * at_once * self._world.size]
@@ -140,6 +142,11 @@ class ClassPass:
             worker_init_fn=loader.worker_init_fn,
             persistent_workers=loader.num_workers > 0,
         )
+
+    def _divided_by_hand(self, loader: Any) -> bool:
+        """`use_distributed_sampler=false`: each rank's loader gives what that rank is to validate."""
+        by_lightning = self._trainer._accelerator_connector.use_distributed_sampler
+        return self._world.size > 1 and not by_lightning and not isinstance(loader.sampler, DistributedSampler)
 
 
 class _First:

@@ -102,7 +102,9 @@ class Pass:
 def _kept(loader: Any, own: Pass) -> Any:
     """The same loader, whose every pass is known. A DataLoader stays one for who looks at it."""
     if not isinstance(loader, DataLoader):
-        return _KeptIterable(loader, own)
+        can = [(_Sized, hasattr(loader, "__len__")), (_Remembering, isinstance(loader, _Stateful))]
+        kind = type("Kept", (*(part for part, has in can if has), _KeptIterable), {})
+        return kind(loader, own)
     if OWN not in loader.__dict__:
         usual = type(loader)
         begin = {"__iter__": lambda self: self.__dict__[OWN].iterate(lambda: usual.__iter__(self))}
@@ -116,8 +118,6 @@ class _KeptIterable:
 
     def __init__(self, loader: Any, own: Pass) -> None:
         self._loader, self._pass = loader, own
-        if hasattr(loader, "__len__"):
-            self.__class__ = _KeptSized
 
     def __iter__(self) -> Iterator[Any]:
         return self._pass.iterate(lambda: iter(self._loader))
@@ -126,9 +126,24 @@ class _KeptIterable:
         return getattr(self.__dict__["_loader"], name)
 
 
-class _KeptSized(_KeptIterable):
+class _Sized:
+    _loader: Any
+
     def __len__(self) -> int:
         return len(self._loader)
+
+
+class _Remembering:
+    """Methods of its own: from Python 3.12 on, who asks for them does not see what __getattr__ would give."""
+
+    _loader: Any
+
+    def state_dict(self) -> Record:
+        found: Record = self._loader.state_dict()
+        return found
+
+    def load_state_dict(self, state: Record) -> None:
+        self._loader.load_state_dict(state)
 
 
 class _Rest:

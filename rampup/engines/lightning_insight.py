@@ -61,5 +61,7 @@ class Looks(Rare):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._job.phases.mark("compute")
+        if self._insight is not None and isinstance(pl_module, RecipeModule) and pl_module.ended_early:
+            self._insight.validated(trainer.global_step, trainer.current_epoch)
         self.show()
         self._job.phases.mark("evaluation")

@@ -57,7 +57,16 @@ class _WatchedEpoch(_TrainingEpochLoop):
     def advance(self, data_fetcher: _DataFetcher) -> None:
         if self.restarting or not self.batch_progress.current.ready % self.trainer.accumulate_grad_batches:
             self.rampup.between_steps(self.restarting)
+        ready = self.batch_progress.total.ready
         super().advance(data_fetcher)
+        self._took_a_batch = self.batch_progress.total.ready > ready
+
+    def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
+        """Resumed right behind a validation, Lightning's first round takes no batch, and must not count as a step."""
+        if self._took_a_batch or not self._skip_next_val:
+            super().on_advance_end(data_fetcher)
+        else:
+            self._skip_next_val = False
 
     def _broadcast_sigterm_tensor(self) -> None:
         """Lightning's own agreement on a signal, once per batch: ours takes its place."""

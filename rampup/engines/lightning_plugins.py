@@ -81,6 +81,7 @@ class SafeCheckpointIO(TorchCheckpointIO):
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store = store
+        self._tidied: set[Path] = set()
 
     def save_checkpoint(self, checkpoint: State, path: Any, storage_options: Any = None) -> None:
         if isinstance(storage_options, TakeOver):
@@ -88,9 +89,10 @@ class SafeCheckpointIO(TorchCheckpointIO):
             return
         self._store.check_newest()
         target = Path(path)
-        beside = target.with_name(f".{target.name}.tmp-{os.getpid()}")
+        beside = target.with_name(f".{target.name}.tmp-{self._store.attempt}")
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
+            self._tidy(target.parent)
             try:
                 with open(beside, "wb") as file:
                     torch.save(checkpoint, file)
@@ -100,6 +102,15 @@ class SafeCheckpointIO(TorchCheckpointIO):
             finally:
                 beside.unlink(missing_ok=True)
             sync(target.parent)
+
+    def _tidy(self, folder: Path) -> None:
+        """Once in a folder: what earlier attempts were writing when they were killed."""
+        if folder not in self._tidied:
+            self._tidied.add(folder)
+            for left in folder.glob(".*.tmp-*"):
+                number = left.name.rpartition("-")[2]
+                if number.isdecimal() and int(number) < self._store.attempt:
+                    left.unlink(missing_ok=True)
 
 
 class TakeOver:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from rampup.data.order import permutation, piece
-from rampup.engines import torch_device, torch_parts
+from rampup.engines import lightning_loops, torch_device, torch_parts
 from rampup.engines.lightning_target import PRECISIONS
 from rampup.engines.loop import check_monitor, schedule_of
 from rampup.engines.settings import lower_is_better
@@ -73,6 +73,7 @@ class RecipeModule(LightningModule):
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model, self.called = model, torch_parts.compiled(model, self.settings)
         self.steps_per_epoch = -(-len(self.train_data) // self.settings.batch_size)
+        self.ended_early = False
 
     def on_fit_start(self) -> None:
         autocast = torch_device.autocast(self.settings.precision, self.device)
@@ -102,6 +103,15 @@ class RecipeModule(LightningModule):
         return loss if weight == 1.0 else loss * weight
 
     def validation_step(self, batch: int, batch_idx: int) -> None:
+        self._validate()
+
+    def on_train_epoch_end(self) -> None:
+        """Lightning validates after the last batch of an epoch alone; `max_steps` may end a run before it."""
+        self.ended_early = not lightning_loops.is_whole(self.trainer)
+        if self.ended_early:
+            self._validate()
+
+    def _validate(self) -> None:
         found = self.evaluation.run()
         self.log_dict(found, batch_size=1)
         value, target = found.get(self.settings.monitor), self.settings.target
@@ -120,19 +130,16 @@ class Pieces:
 
     def __init__(self, module: RecipeModule) -> None:
         self._module, self._data = module, module.train_data
-        steps: int = module.steps_per_epoch
-        self._steps = min(steps, module.settings.max_steps or steps)
-        """A trial that ends within its first epoch has no more: Lightning validates after the last one of a loader."""
 
     def __len__(self) -> int:
-        parts: int = self._module.settings.accumulate
-        return self._steps * parts
+        steps: int = self._module.steps_per_epoch * self._module.settings.accumulate
+        return steps
 
     def __iter__(self) -> Iterator[Piece]:
         settings, world = self._module.settings, self._module.world
         size, parts = len(self._data), settings.accumulate
         order = torch.from_numpy(permutation(settings.seed, self._module.current_epoch + 1, size))
-        for low in range(0, self._steps * settings.batch_size, settings.batch_size):
+        for low in range(0, size, settings.batch_size):
             high = min(low + settings.batch_size, size)
             begin, end = piece(low, high, world.rank, world.size)
             for part in range(parts):

@@ -20,7 +20,10 @@ from rampup.engines.torch_world import World
 from rampup.runtime.job import Best, Job
 from rampup.runtime.metrics import plain
 
-FALLBACKS = ("val_accuracy", "val_acc", "val_loss")
+FALLBACKS = ("val_accuracy", "val_acc", "val_loss", "train_loss")
+"""What decides which epoch is the best where nobody says it: the first of these that there is."""
+OURS = ("epoch", "step", "t")
+"""Columns of every row; a module may log them too, for the axis of its charts."""
 
 
 class Rows:
@@ -47,7 +50,7 @@ class Rows:
         """Lightning's logger calls it on every rank, with what the module or a callback logs."""
         if self._first:
             into = self._of_epoch if self._closing or self._trainer.validating else self._of_step
-            into.update({self._name(name): plain(value) for name, value in metrics.items() if name != "epoch"})
+            into.update({self._name(name): plain(value) for name, value in metrics.items() if name not in OURS})
 
     def batch_begins(self) -> None:
         optimizers = self._trainer.optimizers
@@ -69,7 +72,10 @@ class Rows:
             return
         loss = self.loss.state()
         own = {"train_loss": self.loss.since_row()} if loss["samples"] > loss["row"] else {}
-        self._write(step, {"epoch": self._epoch(), **own, "lr": self._lr, **self._of_step, **self._of_epoch})
+        found = dict(self._of_epoch)
+        self._write(step, {"epoch": self._epoch(), **own, "lr": self._lr, **self._of_step, **found})
+        if found:  # of a validation within the epoch
+            self._judge(found, self._epoch(), step)
 
     # at its end -------------------------------------------------------------------------------------------------
 
@@ -132,8 +138,13 @@ class Rows:
         value = row.get(monitor)
         if not isinstance(value, int | float) or value != value:
             return
+        best = self.best
+        if best is not None and best.metric != monitor:
+            if monitor in FALLBACKS and best.metric in FALLBACKS[: FALLBACKS.index(monitor)]:
+                return  # an epoch without a validation
+            best = None  # until now there was only something lesser to go by
         lower = lower_is_better(monitor, mode)
-        if self.best is None or (value < self.best.value if lower else value > self.best.value):
+        if best is None or (value < best.value if lower else value > best.value):
             self.best, self.new_best = Best(monitor, float(value), epoch, step), True
 
     def _monitor(self, row: Mapping[str, Any]) -> tuple[str, str]:
@@ -144,4 +155,4 @@ class Rows:
         for callback in (*self._trainer.checkpoint_callbacks, *self._trainer.early_stopping_callbacks):
             if getattr(callback, "monitor", None):
                 return str(callback.monitor), str(getattr(callback, "mode", "auto"))  # type: ignore[attr-defined]
-        return next((name for name in FALLBACKS if name in row), "train_loss"), "auto"
+        return next((name for name in FALLBACKS if name in row), FALLBACKS[-1]), "auto"

@@ -91,6 +91,10 @@ def check(given: Mapping[str, Any], own: Mapping[str, Setting]) -> None:
     fast = given.get("fast_dev_run", False)
     if fast not in (True, False, "true", "false") and not _is_count(fast):
         raise Refused(f"fast_dev_run={fast} is no number of batches", "fast_dev_run=true, or a whole number")
+    if str(given.get("limit_train_batches")) in ("0", "0.0"):
+        raise Refused(
+            "limit_train_batches=0 trains nothing", "limit_train_batches=1, or --dev for one batch of everything"
+        )
     workers = given.get("num_workers", "own")
     if "num_workers" not in own and workers not in ("own", "auto") and not _is_count(workers):
         raise Refused(f"num_workers={workers} is no number of processes", "num_workers=auto, own, or a whole number")

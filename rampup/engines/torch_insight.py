@@ -49,11 +49,14 @@ class Insight:
         """The model, once."""
         if not self._first:
             return
-        self._layers = layers_of(self._model)
-        self._job.tensorboard.text(0, "model", "\n".join(f"    {line}" for line in self._layers))
-        nodes = graph(self._model)
-        if nodes:
-            self._job.tensorboard.graph(nodes)
+        try:
+            self._layers = layers_of(self._model)
+            self._job.tensorboard.text(0, "model", "\n".join(f"    {line}" for line in self._layers))
+            nodes = graph(self._model)
+            if nodes:
+                self._job.tensorboard.graph(nodes)
+        except Exception as error:  # a forward() of the user's own, which was called with what it was not made for
+            say(f"warning: no picture of the model: {type(error).__name__}: {error}")
 
     def validated(self, step: int, epoch: int) -> None:
         """A validation is done: shown now or later, so that short epochs do not pay for it each time."""

@@ -26,6 +26,7 @@ def seed_everything(seed: int) -> None:
 
 
 def build_data(task: Task) -> tuple[Data, Data | None]:
+    seed_everything(task.settings.seed)  # a split that is drawn must be the same on every rank, and after a resume
     train, validation = task.data()
     if len(train) == 0:
         raise RampupError(f"data() of {type(task).__name__} gave no training samples", "check the recipe's data")

@@ -7,6 +7,7 @@ that is kept, so that training goes on while the copy is written. It never touch
 
 import copy
 import random
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -230,20 +231,29 @@ def set_random_state(data: Tensor, device: torch.device) -> bool:
     return True
 
 
+COLLECTIONS: tuple[type, ...] = (list, dict, set, deque, OrderedDict, defaultdict, Counter)
+
+
 @contextmanager
 def untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Who only looks leaves no trace: random numbers, buffers and attributes are then as they were."""
     stood = random_state(device)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    parts = [(part, dict(vars(part)), dict(part._buffers)) for part in model.modules()]
+    # What is compiled by torch.jit has no attributes of Python; its buffers are among the others.
+    parts = [(part, dict(vars(part))) for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+    collections = [
+        (value, copy.copy(value)) for _, own in parts for value in own.values() if type(value) in COLLECTIONS
+    ]
     try:
         yield
     finally:
+        for part, own in parts:
+            vars(part).clear()
+            vars(part).update(own)
+        for value, before in collections:  # the same objects, with what was in them; a module's _buffers are one
+            value.clear()
+            (value.extend if isinstance(value, list | deque) else value.update)(before)
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
-        for part, attributes, own in parts:
-            vars(part).clear()
-            vars(part).update(attributes)
-            part._buffers.update(own)
         set_random_state(stood, device)

@@ -86,7 +86,7 @@ class CheckpointStore:
 
     def __init__(self, run: rundir.RunDir, attempt: int) -> None:
         self.run = run
-        self._attempt = attempt
+        self.attempt = attempt
         self._damaged: set[int] = set()
 
     # reading --------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class CheckpointStore:
         for step in steps_of(self.run):
             try:
                 found = read(self.run, step)
-                if found.manifest["attempt"] < self._attempt:
+                if found.manifest["attempt"] < self.attempt:
                     return verified(self.run, step)
             except Damaged as error:
                 self._damaged.add(step)
@@ -128,7 +128,7 @@ class CheckpointStore:
                 step, _, old = name.partition(".old-")
                 if old and not (self.run.checkpoints / step).exists():  # a replacement was cut off: it holds again
                     _renamed(self.run.checkpoints / name, self.run.checkpoints / step)
-                elif old or (".tmp-" in name and not name.endswith(f".tmp-{self._attempt}")):
+                elif old or (".tmp-" in name and not name.endswith(f".tmp-{self.attempt}")):
                     self._throw_away(self.run.checkpoints / name)
         for path in half_written(self.run):
             if path.name.startswith(TRASH):
@@ -137,17 +137,17 @@ class CheckpointStore:
     def check_newest(self) -> None:
         """Only the newest attempt may write."""
         newest = max(self.run.attempt_numbers(), default=0)
-        if newest > self._attempt:
+        if newest > self.attempt:
             raise Superseded(
-                f"attempt {newest} of this run has begun: attempt {self._attempt} writes no more",
+                f"attempt {newest} of this run has begun: attempt {self.attempt} writes no more",
                 f"rampup show {self.run.id}",
             )
 
     def save(self, step: int, files: Mapping[str, Content], meta: Mapping[str, Any]) -> Checkpoint:
         """All of it or nothing: a reader never sees a checkpoint that is half there."""
         target = self.run.checkpoint(step)
-        beside = target.with_name(f"{target.name}.tmp-{self._attempt}")
-        facts = {"step": step, "t": time.time(), "attempt": self._attempt}
+        beside = target.with_name(f"{target.name}.tmp-{self.attempt}")
+        facts = {"step": step, "t": time.time(), "attempt": self.attempt}
         try:
             self.check_newest()
             made = _fill(beside, facts, files, meta)
@@ -174,7 +174,7 @@ class CheckpointStore:
 
     def _show(self, beside: Path, target: Path) -> None:
         """The commit. Where the step has a checkpoint already, that one is set aside and comes back if we end here."""
-        old = target.with_name(f"{target.name}.old-{self._attempt}")
+        old = target.with_name(f"{target.name}.old-{self.attempt}")
         if target.exists():
             target.rename(old)
         try:

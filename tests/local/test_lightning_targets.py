@@ -69,6 +69,18 @@ DATA = """
     class Careful(pl.LightningDataModule):
         def prepare_data(self):
             fetch("x", download=True)
+
+    class Hidden(Data):
+        def prepare_data(self):
+            pass
+
+    class Client(pl.LightningDataModule):
+        def setup(self, stage):
+            self.text = requests.get("x").text
+            self.found = self.cache.get("x")
+
+    def load():
+        pass
 """
 
 
@@ -102,6 +114,16 @@ def test_arguments_become_settings_with_their_types(project: Path) -> None:
     assert spec.name == "Model"
 
 
+def test_a_default_that_the_engine_can_not_take_stays_the_classs_own(project: Path) -> None:
+    text = 'def __init__(self, strategy: str = "greedy", precision: int = 32, device: str = "cuda", seed: int = -1):'
+    (project / "odd.py").write_text(
+        f"import lightning.pytorch as pl\n\nclass Odd(pl.LightningModule):\n    {text}\n        super().__init__()\n"
+        "    def train_dataloader(self): ...\n"
+    )
+    train = spec_of(project, "odd:Odd").train
+    assert (train["strategy"], train["precision"], train["device"], train["seed"]) == ("auto", "32-true", "auto", 1)
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
@@ -124,6 +146,8 @@ def test_arguments_become_settings_with_their_types(project: Path) -> None:
         ("data=pkg.model:NoModul", "did you mean NoModule?"),
         ("data=pkg.model:Child", "not a LightningDataModule"),
         ("data=pkg", "pkg.mod:Class"),
+        ("data=pkg.data:load", "is a function, not a LightningDataModule"),
+        ("limit_train_batches=0", "trains nothing"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_nearest(project: Path, setting: str, words: str) -> None:
@@ -200,6 +224,9 @@ def test_a_download_on_every_rank_is_a_note(project: Path) -> None:
     assert "Data.setup() seems to download" in doubtful
     assert "Model.train_dataloader() seems to download" in own
     assert notes(project, "pkg.model:Model", "hidden=1", "data=pkg.data:Careful") == [own]
+    for name, line in (("Hidden", "line 10"), ("Client", "line 22")):
+        _, doubtful = notes(project, "pkg.model:Model", "hidden=1", f"data=pkg.data:{name}")
+        assert f"{name}.setup() seems to download ({line} of data.py)" in doubtful
 
 
 def test_a_module_without_validation_is_a_note(project: Path) -> None:

@@ -1,6 +1,7 @@
 """Modules that know nothing of rampup, on one rank and on two: they run, stop at a signal, and go on bit for bit."""
 
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,13 @@ from .lightning_cases import COMMON, FOREIGN, MODULES, OTHERS, Case, equal, load
 
 KILLS = (9, 16, 30)
 SEEDS = (1, 2, 3)
+ACCURACY = {"digits": ("digits", "epochs=8"), "mnist": ("mnist", "epochs=1", "batch_size=200")}
+BOUNDARIES: dict[str, tuple[tuple[str, ...], int]] = {
+    "after an epoch": ((), 20),
+    "after a validation": (("trainer.val_check_interval=5",), 10),
+    "between two": (("trainer.val_check_interval=7",), 9),
+}
+"""Settings, and the step after which it is stopped; an epoch has 20."""
 
 
 def wanted(root: Path) -> dict[str, Case]:
@@ -21,11 +29,14 @@ def wanted(root: Path) -> dict[str, Case]:
     for name, words in OTHERS.items():
         end, world = ((), 2) if "digits" in name else (COMMON, 1)
         cases[name] = Case(root / name, (*words, *end), (world,))
+    for name, (words, at) in BOUNDARIES.items():
+        asked = (*MODULES["own"], *COMMON, *words)
+        cases[name] = Case(root / name, asked, (1,))
+        cases[f"{name}-stopped"] = Case(root / f"{name}-stopped", asked, (1, 1), asked_after=at)
     cases["accumulated-stopped"] = Case(root / "a", (*OTHERS["accumulated"], *COMMON), (1, 1), asked_after=5)
-    for seed in SEEDS:
-        for engine in ("torch", "lightning"):
-            name = f"{engine}-seed{seed}"
-            cases[name] = Case(root / name, ("digits", f"seed={seed}", "epochs=8", f"engine={engine}"), (1,))
+    for seed, engine, (recipe, words) in product(SEEDS, ("torch", "lightning"), ACCURACY.items()):
+        name = f"{recipe}-{engine}-{seed}"
+        cases[name] = Case(root / name, (*words, f"seed={seed}", f"engine={engine}"), (1,))
     often = (*MODULES["own"], *COMMON, "checkpoint.every=3steps")
     for number in KILLS:
         cases[f"killed-{number}"] = Case(root / f"killed-{number}", often, (1, 1), killed_at_sync=number)
@@ -33,7 +44,7 @@ def wanted(root: Path) -> dict[str, Case]:
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+def cases(tmp_path_factory: pytest.TempPathFactory, mnist: Path) -> dict[str, Case]:
     base = tmp_path_factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "lightning-ranks"
     return started(root, wanted(root))
@@ -84,6 +95,26 @@ def test_an_interrupted_epoch_has_the_loss_of_all_its_batches(cases: dict[str, C
         assert cases[f"{name}-stopped"].rows() == cases[name].rows()
 
 
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_stopped_beside_a_validation_all_is_the_same_and_its_rows_too(cases: dict[str, Case], name: str) -> None:
+    whole, case = cases[name], cases[f"{name}-stopped"]
+    assert case.run.attempt(1).event("stopped")["step"] == BOUNDARIES[name][1], case.log()
+    for part in ("state_dict", "optimizer_states", "lr_schedulers"):
+        assert equal(case.state()[part], whole.state()[part]), part
+    # What a module logs as a mean of the epoch counts, in the one that was cut, the batches since.
+    rows, expected = ([{**row, "train_loss": 0} for row in each.rows()] for each in (case, whole))
+    assert rows == expected
+    assert case.end["best"] == whole.end["best"] and whole.end["best"]["metric"] == "val_acc"
+
+
+def test_the_best_is_looked_for_at_every_validation(cases: dict[str, Case]) -> None:
+    """Also where an epoch does not end with one."""
+    case = cases["between two"]
+    found = [(row["val_acc"], row["step"]) for row in case.rows() if "val_acc" in row]
+    assert [step for _, step in found] == [7, 14, 27, 34, 47, 54]
+    assert (case.end["best"]["value"], case.end["best"]["step"]) == max(found, key=lambda pair: (pair[0], -pair[1]))
+
+
 def test_the_modules_own_checkpoints_are_in_the_run_directory(cases: dict[str, Case]) -> None:
     files = sorted(path.name for path in (cases["own-2"].run.path / "lightning" / "checkpoints").iterdir())
     assert "last.ckpt" in files and len(files) == 2
@@ -126,13 +157,14 @@ def test_a_kill_in_a_save_costs_at_most_what_came_after_the_one_before(cases: di
     resumed = case.last.event("resumed")
     assert resumed and resumed["step"] >= 3, case.log()
     assert equal(case.state()["state_dict"], cases["own-1"].state()["state_dict"])
-    for path in (case.run.path / "lightning" / "checkpoints").glob("[!.]*"):
+    for path in (case.run.path / "lightning" / "checkpoints").iterdir():  # nothing half-written is left
         assert load(path)["state_dict"]
 
 
-def test_accuracy_over_seeds_does_not_depend_on_the_engine(cases: dict[str, Case]) -> None:
+@pytest.mark.parametrize("recipe", ACCURACY)
+def test_accuracy_over_seeds_does_not_depend_on_the_engine(cases: dict[str, Case], recipe: str) -> None:
     found = {
-        engine: [cases[f"{engine}-seed{seed}"].end["metrics"]["val_accuracy"] for seed in SEEDS]
+        engine: [cases[f"{recipe}-{engine}-{seed}"].end["metrics"]["val_accuracy"] for seed in SEEDS]
         for engine in ("torch", "lightning")
     }
     means = {engine: sum(values) / len(values) for engine, values in found.items()}

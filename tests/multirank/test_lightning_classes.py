@@ -115,6 +115,27 @@ def test_pictures_weights_and_layers_are_kept(cases: dict[str, Case], name: str,
     assert kept["model"][-1].startswith("in all: ")
 
 
+@pytest.mark.parametrize(("name", "layer"), [("net-3", "layers/1"), ("digits-3", "0")])
+def test_tensorboard_has_them_too(cases: dict[str, Case], name: str, layer: str) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(cases[name].run.tensorboard), size_guidance={"tensors": 0, "images": 0})
+    found.Reload()
+    tags = found.Tags()
+    assert layer in {node.name for node in graph_in(found)}
+    names = set(tags["tensors"]) | set(tags["images"])
+    assert {"samples", "confusion", "val_f1", "val_accuracy"} <= names | set(tags["scalars"])
+    assert len([tag for tag in names if tag.startswith("pr/")]) == len(cases[name].last.evaluation()["classes"])
+    assert any(tag.startswith("weights/") for tag in (*names, *tags["histograms"]))
+
+
+def graph_in(events: Any) -> Any:
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+    graph = events.Graph()
+    return (graph if isinstance(graph, GraphDef) else GraphDef.FromString(graph)).node
+
+
 def test_a_module_that_names_no_classes_shows_its_weights_alone(cases: dict[str, Case]) -> None:
     kept = cases["plain"].last.evaluation()
     assert "confusion" not in kept and len(kept["weights"]) == 4

@@ -28,9 +28,21 @@ CASES: dict[str, tuple[tuple[str, ...], int]] = {
     "together": (("max_epochs=1", "limit_train_batches=4"), 2),
     "by trainer.": (("max_epochs=4", "limit_train_batches=2", "trainer.check_val_every_n_epoch=2"), 1),
 }
+HABITS = ("odd_habits:OddHabits", "data=odd_habits:DividedByHand", "max_epochs=3", "enable_model_summary=false")
+OTHERS: dict[str, tuple[tuple[str, ...], int]] = {
+    "habits": (HABITS, 1),
+    "habits tried": ((*HABITS, "fast_dev_run=true"), 1),
+    "by hand": ((*HABITS, "classes=3", "trainer.use_distributed_sampler=false"), 2),
+    "seldom": ((*HABITS, "classes=3", "trainer.check_val_every_n_epoch=2"), 1),
+    "slow": (("odd_habits:OddHabits", "data=odd_habits:SlowData", *HABITS[2:]), 1),
+    "nothing": (("odd_habits:OddHabits", "data=odd_habits:NoData", *HABITS[2:]), 1),
+}
+SMALL = ("samples=210", "validation=60", "batch_size=50", "lr=0.05")
 RECIPES = {
     "mnist": ("mnist", "max_steps=12", "log_every=4"),
-    "cifar10": ("cifar10", "arch=mlp", "samples=210", "validation=60", "batch_size=50", "epochs=2", "lr=0.05"),
+    "digits": ("digits", "epochs=3", "max_steps=60"),
+    "normalised": ("cifar10", "arch=small", "width=4", *SMALL, "epochs=1"),
+    "cifar10": ("cifar10", "arch=mlp", *SMALL, "epochs=2"),
 }
 
 
@@ -39,6 +51,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory, mnist: Path, cifar10: Path) 
     base = tmp_path_factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "lightning-trainer"
     made = {name: Case(root / name, (TELLING, *words), (world,)) for name, (words, world) in CASES.items()}
+    made |= {name: Case(root / name.replace(" ", "-"), words, (world,)) for name, (words, world) in OTHERS.items()}
     for name, words in RECIPES.items():
         for engine in ("torch", "lightning"):
             made[f"{name}-{engine}"] = Case(root / f"{name}-{engine}", (*words, f"engine={engine}"), (2,))
@@ -113,6 +126,35 @@ def table_of(case: Case) -> str:
 def test_a_recipe_has_the_same_numbers_on_both_engines(cases: dict[str, Case], name: str) -> None:
     ours, theirs = cases[f"{name}-torch"], cases[f"{name}-lightning"]
     assert ours.codes == theirs.codes == [0, 0], ours.log() + theirs.log()
-    assert ours.end["step"] == theirs.end["step"] > 9
+    assert ours.end["step"] == theirs.end["step"] > 4
+    assert ours.end["best"]["epoch"] == theirs.end["best"]["epoch"]
     for metric in ("train_loss", "val_loss", "val_accuracy"):
         assert theirs.end["metrics"][metric] == pytest.approx(ours.end["metrics"][metric], rel=1e-3), metric
+
+
+def test_what_a_class_has_of_its_own_stays_as_it_is(cases: dict[str, Case]) -> None:
+    for name in ("habits", "habits tried"):
+        case = cases[name]
+        assert case.codes == [0] and "told greedy 32 v8 cuda" in case.log(), case.log()
+        assert "warning" not in case.log() and "val_loss" in case.end["metrics"]
+
+
+def test_loaders_that_divide_the_data_themselves_are_counted_as_they_are(cases: dict[str, Case]) -> None:
+    assert cases["by hand"].codes == [0, 0], cases["by hand"].log()
+    assert sum(map(sum, cases["by hand"].last.evaluation()["confusion"])) == 103
+
+
+def test_an_epoch_without_validation_is_not_the_best(cases: dict[str, Case]) -> None:
+    found = cases["seldom"].end["best"]
+    assert (found["metric"], found["epoch"]) == ("val_accuracy", 2)
+
+
+def test_waiting_for_data_is_measured(cases: dict[str, Case]) -> None:
+    spent = cases["slow"].end["phases"]
+    assert spent["data"] > 1.5, "180 samples of 10 ms"
+    assert spent["data"] > spent["compute"], "which tests/unit/test_lightning_loaders.py makes a note of"
+
+
+def test_no_batch_is_no_training(cases: dict[str, Case]) -> None:
+    log = cases["nothing"].log()
+    assert cases["nothing"].codes == [1] and "error: there was nothing to train" in log and "Traceback" not in log, log

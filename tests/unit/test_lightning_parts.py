@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler, TensorDataset
 
 from rampup.engines.lightning_classes import OwnClasses, order_of, pair_of, scores_of
+from rampup.engines.lightning_data import Positions
 from rampup.engines.lightning_graph import graph_of
 from rampup.engines.lightning_settings import class_names
 from rampup.errors import RampupError, Refused
@@ -172,3 +173,26 @@ def test_what_names_no_classes_is_refused(given: Any) -> None:
     with pytest.raises(Refused) as caught:
         class_names(given)
     assert "classes=10" in caught.value.hint
+
+
+# loaders of other kinds -------------------------------------------------------------------------------------------
+
+
+class Remembering:
+    def __iter__(self) -> Any:
+        return iter([1, 2])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.place = state["place"]
+
+
+def test_a_loader_that_finds_its_place_by_itself_is_known_as_one() -> None:
+    """By its class, as Python from 3.12 on looks at it."""
+    positions = Positions(torch.device("cpu"), lambda: 0, lambda: 0)
+    own, plain = positions.attach([Remembering(), [1, 2]])
+    assert hasattr(type(own), "state_dict") and not hasattr(type(plain), "state_dict")
+    assert own.state_dict() == {"place": 1} and list(own) == [1, 2]
+    assert len(plain) == 2 and not hasattr(type(own), "__len__")

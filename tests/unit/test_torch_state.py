@@ -173,6 +173,8 @@ class Counting(nn.Module):
         self.register_buffer("mean", torch.ones(2))
         self.register_buffer("calls", torch.zeros(1))
         self.times = 0
+        self.seen: list[Tensor] = []
+        self.part = torch.jit.script(nn.BatchNorm1d(2))
 
     mean: Tensor
     calls: Tensor
@@ -182,9 +184,12 @@ class Counting(nn.Module):
         self.calls = self.calls + 1
         self.times += 1
         self.last = x
+        self.seen.append(x)
+        self.part(torch.rand(3, 2))
         return x + self.mean * torch.rand(2)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.parametrize("inference", [False, True])
 def test_who_only_looks_changes_nothing(inference: bool) -> None:
     model, stood = Counting(), random_state(CPU)
@@ -192,5 +197,6 @@ def test_who_only_looks_changes_nothing(inference: bool) -> None:
         model(torch.zeros(2))
         assert model.times == 1 and not torch.equal(random_state(CPU), stood)
     assert model.mean.tolist() == [1, 1] and model.calls.item() == 0
-    assert model.times == 0 and not hasattr(model, "last")
+    assert model.times == 0 and model.seen == [] and not hasattr(model, "last")
+    assert model.part.num_batches_tracked.item() == 0
     assert torch.equal(random_state(CPU), stood)

@@ -43,7 +43,10 @@ def check(settings: Settings) -> Needs:
 
 def needs(arch: str, pretrained: bool) -> Needs:
     if arch not in OWN and arch not in OF_TORCHVISION:
-        raise Refused(f"arch={arch}: there is no network of that name", nearest(arch, [*OWN, *OF_TORCHVISION]))
+        raise Refused(
+            f"arch={arch}: there is no network of that name for images of {SIZE}x{SIZE} pixels",
+            nearest(arch, [*OWN, *OF_TORCHVISION]),
+        )
     if pretrained and weights_name(arch) not in WEIGHTS:
         known = [name.partition(":")[2] for name in WEIGHTS]
         raise Refused(f"pretrained=true: no weights of arch={arch} are known", f"arch={' or arch='.join(known)}")
