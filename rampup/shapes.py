@@ -120,7 +120,7 @@ EVALUATION: Shape = {
     **dict.fromkeys(("step", "epoch"), whole),
     **dict.fromkeys(("classes", "model"), words),
     **dict.fromkeys(("confusion", "scores", "curves"), grid),
-    "weights": tables,
+    **dict.fromkeys(("weights", "graph"), tables),
     "samples": text,
 }
 METRICS: Shape = {"step": number, "t": moment}

@@ -27,6 +27,8 @@ SAMPLES = 20
 BINS = 40
 MOST_WEIGHTS = 100
 """Tensors of a model with a histogram."""
+MOST_NODES = 300
+"""A graph with more of them is for TensorBoard, where parts can be closed."""
 
 
 class Validated(Protocol):
@@ -44,6 +46,7 @@ class Insight:
         self._waiting: tuple[int, int] | None = None
         self._failed = False
         self._layers: list[str] = []
+        self._graph: list[dict[str, Any]] = []
 
     def begin(self, graph: Callable[[nn.Module], list[Node]] = graph_of) -> None:
         """The model, once."""
@@ -55,6 +58,7 @@ class Insight:
             nodes = graph(self._model)
             if nodes:
                 self._job.tensorboard.graph(nodes)
+            self._graph = [{"name": node.name, "kind": node.kind, "inputs": list(node.inputs)} for node in nodes]
         except Exception as error:  # a forward() of the user's own, which was called with what it was not made for
             say(f"warning: no picture of the model: {type(error).__name__}: {error}")
 
@@ -73,6 +77,7 @@ class Insight:
         try:
             record = {"step": step, "epoch": epoch, "model": self._layers, **self._of_classes(step)}
             record["weights"] = list(self._weights(step))
+            record["graph"] = self._graph if len(self._graph) <= MOST_NODES else []
             self._job.keep_evaluation(record)
         except Exception as error:  # whatever it is, the run is worth more than its pictures
             self._failed = True

@@ -11,7 +11,7 @@ from typing import Any
 
 from rampup.diagnose.catalogue import Finding
 from rampup.records import Record
-from rampup.report import class_charts
+from rampup.report import class_charts, model_graph
 from rampup.report.charts import COLOURS, MOST_NODES, Chart, colour_of
 from rampup.report.story import NOT_MEASURED, Story, finite, table
 from rampup.report.template import text
@@ -194,7 +194,7 @@ def remedy_of(finding: Finding) -> str:
 def told(evaluation: Record, drawn: Sequence[Chart]) -> str:
     """Of a classifier and its model, as the last validation saw them."""
     classes = class_charts.class_table(evaluation) + plots("classes", drawn) + class_charts.samples_picture(evaluation)
-    model = plots("model", drawn) + class_charts.layers(evaluation)
+    model = plots("model", drawn) + model_graph.picture(evaluation) + class_charts.layers(evaluation)
     return "".join(f"<h2>{name}</h2>{inner}" for name, inner in (("Classes", classes), ("Model", model)) if inner)
 
 

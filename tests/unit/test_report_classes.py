@@ -31,6 +31,11 @@ def evaluation(**changes: Any) -> dict[str, Any]:
             {"name": "0.weight", "counts": [50, 100, 50], "low": -1.0, "high": 1.0},
             {"name": "0.bias", "counts": [1, 1], "low": -1.0, "high": 1.0},
         ],
+        "graph": [
+            {"name": "x", "kind": "placeholder", "inputs": []},
+            {"name": "a<i>", "kind": "Linear", "inputs": ["x"]},
+            {"name": "add", "kind": "add", "inputs": ["a<i>", "x", "unheard of"]},
+        ],
         "model": ["0: Linear(<2>) 6 parameters", "in all: 6 parameters"],
     }
     return found | changes
@@ -52,6 +57,10 @@ def test_classes_samples_and_model_are_shown(tmp_path: Path, monkeypatch: pytest
     assert "mean, sum0.85350.85000.849620" in found.words.replace("\n", "")
     assert f"<img alt='samples' src='data:image/png;base64,{PICTURE}'>" in found.source
     assert "0: Linear(<2>) 6 parameters" in found.words
+    drawing = found.source.partition("aria-label='graph'")[2].partition("</svg>")[0]
+    assert drawing.count("<circle") == 3 and "a&lt;i&gt; <tspan" in drawing
+    assert drawing.count("<path") == 3, "x to a, a to add, and the arc from x to add"
+    assert drawing.count("C90,") == 2, "two of them are straight"
     series = [chart["series"] for chart in found.data["charts"][-3:]]
     assert [(it["run"], it["kind"], it["xs"], it["ys"]) for it in series[0]] == [
         ("cat", "cat", [8], [0.8]),
