@@ -328,8 +328,11 @@ def prepare(options: argparse.Namespace) -> Any:
     needed = [port, port + last] if options.rank == 0 and options.world_size > 1 else []
     if "TORCHELASTIC_RUN_ID" in os.environ:  # its agent listens on the first one already
         needed = needed[1:]
-    if not all(port_is_free(number) for number in needed):
-        raise NotReadyError("port %d or %d is taken" % (port, port + last), "the next block is tried", PORT_TAKEN)
+    if options.world_size > 1 and options.local_rank + 1 < last:
+        needed.append(port + 1 + options.local_rank)  # TensorFlow's
+    taken = [number for number in needed if not port_is_free(number)]
+    if taken:
+        raise NotReadyError("port %d is taken" % taken[0], "the next block is tried", PORT_TAKEN)
     config_hash = hash_of(os.path.join(options.run_dir, "config.json")) or ""
     addresses = meet(options, port, config_hash)
     tensorflow = tensorflow_config(addresses, options.rank, port) if options.world_size > 1 else ""

@@ -32,7 +32,7 @@ def start(run: RunDir, number: int, *options: str, **env: str) -> subprocess.Pop
         "--local-world-size=3",
         f"--node=node{number}",
     ]
-    argv = [sys.executable, rank.__file__, str(run.path), "--attempt=1", "--meet-within=1.5", *words, *options]
+    argv = [sys.executable, rank.__file__, str(run.path), "--attempt=1", "--meet-within=20", *words, *options]
     return subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=env or None)
 
 
@@ -49,7 +49,7 @@ def test_all_meet_and_become_the_program(run: RunDir, tmp_path: Path) -> None:
 
 def test_a_missing_rank_is_named_on_every_other(run: RunDir) -> None:
     begun = time.monotonic()
-    ended = end([start(run, number) for number in (0, 2)])
+    ended = end([start(run, number, "--meet-within=4") for number in (0, 2)])
     assert time.monotonic() - begun < 30
     for code, words in ended:
         assert code == rank.NOT_READY
@@ -58,7 +58,7 @@ def test_a_missing_rank_is_named_on_every_other(run: RunDir) -> None:
 
 
 def test_a_rank_without_rank_0_gives_up(run: RunDir) -> None:
-    ((code, words),) = end([start(run, 1)])
+    ((code, words),) = end([start(run, 1, "--meet-within=1.5")])
     assert code == rank.NOT_READY
     assert "can't reach rank 0 at 127.0.0.1" in words and "node1" in words and "ports 12000" in words
 
@@ -73,7 +73,7 @@ def test_a_rank_with_other_settings_is_named(run: RunDir, tmp_path: Path) -> Non
     # the same ports, another config.json: what a node sees whose file system lags behind
     text = Path(rank.__file__).read_text().replace("port = port_of(", f"port = {port} or port_of(")
     (tmp_path / "rank.py").write_text(text)
-    argv = [sys.executable, str(tmp_path / "rank.py"), str(other.path), "--attempt=1", "--meet-within=1.5"]
+    argv = [sys.executable, str(tmp_path / "rank.py"), str(other.path), "--attempt=1", "--meet-within=20"]
     words = ["--rank=2", "--local-rank=2", "--world-size=3", "--local-world-size=3", "--node=node2"]
     ranks.append(subprocess.Popen([*argv, *words], stderr=subprocess.PIPE, text=True))
     for code, said in end(ranks):
@@ -111,6 +111,19 @@ def test_strangers_at_the_door_do_no_harm(run: RunDir) -> None:
         except OSError:
             time.sleep(0.02)
     assert [code for code, _ in end([first, start(run, 1), start(run, 2)])] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("number", "place"), [(0, 0), (0, rank.PORTS_IN_BLOCK - 1), (1, 2)])
+def test_a_port_that_is_taken_means_the_next_block(run: RunDir, number: int, place: int) -> None:
+    """Those of torch and of the meeting on the first rank, that of TensorFlow on each."""
+    import socket
+
+    with socket.socket() as other:
+        other.bind(("", rank.port_of(f"{run.path}/1", 0) + place))
+        other.listen()
+        ((code, words),) = end([start(run, number)])
+    assert code == rank.PORT_TAKEN and "is taken" in words
+    assert run.attempt(1).port_taken.exists()
 
 
 def test_slurm_tells_a_task_who_it_is(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
