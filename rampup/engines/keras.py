@@ -5,13 +5,14 @@ each sample once. The learning rate and the order of the data follow from the st
 any step. It never parses a scheduler's variables and never opens a file: rows, lines, checkpoints go through the job.
 """
 
+import os
 import platform
 from typing import Any
 
 import numpy as np
 
 from rampup import __version__
-from rampup.engines import cpu, keras_data, keras_setup
+from rampup.engines import cpu, keras_data, keras_seed, keras_setup
 from rampup.engines.keras_evaluation import Evaluation
 from rampup.engines.keras_loss import RunningLoss
 from rampup.engines.keras_model import Compiled
@@ -47,6 +48,11 @@ def train(job: Job, task: Task) -> Outcome:
             message = f"rank {world.rank} lost contact with another rank"
             raise RampupError(message, "the rank that failed first tells the cause") from error
         raise
+    except keras_setup.StagingError as error:
+        # What is refused while TensorFlow makes a graph, it wraps as an error of its own.
+        if isinstance(error.__context__, RampupError):
+            raise error.__context__ from None
+        raise
     if world.rank == 0 and not outcome.stopped:
         for name, value in task.end(training.compiled.model).items():
             job.events.write("result", name=name, value=value)
@@ -60,16 +66,18 @@ class Training(Loop):
     def __init__(self, job: Job, task: Task, world: World, devices: list[str]) -> None:
         settings, phases = job.settings, job.phases
         phases.mark("start")
+        keras_seed.start(settings.seed)  # a split drawn at random is the same on every rank, and after a resume
         self.data, validation = task.data()
         if len(self.data) == 0:
             raise RampupError("there are no training samples", "check what loads the data: it returned none")
+        checksum = keras_data.check_same(self.data, validation, world)
         phases.mark("data")
         super().__init__(job, world, len(self.data))
         self.world: World = world
         self.devices = devices
         self.compiled = Compiled(task, world)
         self.loss: RunningLoss = RunningLoss()
-        self.facts = self._facts()
+        self.facts = {**self._facts(), "data": checksum}
         self.state = State(self.compiled, self.loss, world, settings.seed)
         world.tell_apart(self.state.generators)
         self.base_rate = self.compiled.base_rate
@@ -120,6 +128,8 @@ class Training(Loop):
         return {
             "world_size": self.world.size,
             "threads": threads.get_intra_op_parallelism_threads(),
+            "inter_threads": threads.get_inter_op_parallelism_threads(),
+            "onednn": os.environ["TF_ENABLE_ONEDNN_OPTS"],
             "device": ",".join(self.devices),
             "gradients": self.world.gradients,
             "cpu": cpu.model_name(),

@@ -5,6 +5,7 @@ weighs. The same samples form the same global batch on any number of replicas. B
 the training, in TensorFlow's threads.
 """
 
+import zlib
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +16,37 @@ from rampup.data.order import permutation, piece, shard
 from rampup.engines.keras_setup import rewritten, tf
 from rampup.engines.keras_task import Data
 from rampup.engines.keras_world import World
+from rampup.errors import RampupError
 
 SAMPLES_AT_ONCE, BYTES_AT_ONCE = 1024, 4 * 2**20
 Indices = NDArray[np.int64]
+
+
+def check_same(train: Data, check: Data | None, world: World) -> str:
+    """A checksum of the data, which must be the same on every rank: of how many there are, and of three samples.
+
+    Ranks with an order of their own would train on some samples twice and on others never, and nobody would see it.
+    """
+    mine = [(len(data), _checksum(data)) if data is not None else (0, 0) for data in (train, check)]
+    ranks = world.gather(np.array(mine, np.int64).view(np.int32).reshape(-1))
+    for rank, other in enumerate(ranks):
+        if not np.array_equal(other, ranks[0]):
+            sizes = [each.view(np.int64)[::2].tolist() for each in (other, ranks[0])]
+            world.leave()  # together: else one would take the error of another for its own
+            raise RampupError(
+                f"rank {rank} has other data than rank 0: {sizes[0]} samples to train and to validate, and {sizes[1]}",
+                "load the same on every rank: give np.random.default_rng() a seed, and sort what a folder lists",
+            )
+    return f"{zlib.crc32(ranks[0].tobytes()):08x}"
+
+
+def _checksum(data: Data) -> int:
+    """Of the first sample, the last, and one in the middle."""
+    if not len(data):
+        return 0
+    found = data.batch(tf.constant([0, len(data) // 2, len(data) - 1], tf.int64))
+    parts = tf.nest.flatten(found, expand_composites=True)
+    return zlib.crc32(b"".join(tf.io.serialize_tensor(part).numpy() for part in parts))
 
 
 def training(data: Data, batch_size: int, seed: int, first: int, last: int, world: World) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rampup.engines import keras_data
 from rampup.engines.keras_model import Compiled
+from rampup.engines.keras_scores import matched, refuse_what_is_no_prediction
 from rampup.engines.keras_setup import tf, tf_keras
 from rampup.engines.keras_state import differs_between_replicas
 from rampup.engines.keras_task import Data
@@ -25,14 +26,15 @@ class Evaluation:
         if data is None or not len(data):
             return
         self._batches = keras_data.validation(data, settings.eval_batch_size, settings.get("eval_batches"), world)
-        _, y = data.batch(tf.range(1))
-        self._metrics = [tf_keras.metrics.Mean(name="loss"), *compiled.metrics(y, compiled.model.outputs[0])]
+        x, y = data.batch(tf.range(1))
+        predicted = self._nothing_predicted(x)
+        self._metrics = [tf_keras.metrics.Mean(name="loss"), *compiled.metrics(y, predicted)]
         for metric in self._metrics[1:]:
-            metric.update_state(y, tf.zeros([1, *compiled.model.outputs[0].shape[1:]]))  # some make their state now
+            metric.update_state(matched(y, predicted), predicted)  # some make their state now
         self._step = tf.function(self._count, input_signature=[self._batches.element_spec], reduce_retracing=True)
         several = world.replicas > 1
         self._averaged = [each for each in compiled.model.variables if several and differs_between_replicas(each)]
-        self._average = tf.function(lambda: world.run(self._average_in_replica, ()))
+        self._average = tf.function(lambda: world.strategy.run(self._average_in_replica))
 
     @property
     def metrics(self) -> list[str]:
@@ -51,17 +53,28 @@ class Evaluation:
         self._add_up()
         return {f"val_{metric.name}": _number(metric.result()) for metric in self._metrics}
 
-    def _count(self, batch: Any) -> None:
-        def predict(x: Any) -> Any:
-            return self._compiled.model(x, training=False)
+    def _predict(self, x: Any) -> Any:
+        found = self._compiled.model(x, training=False)
+        refuse_what_is_no_prediction(found)
+        return found
 
-        outputs = self._world.run(predict, *((x,) for x, _ in batch))
+    def _nothing_predicted(self, x: Any) -> Any:
+        """Zeros in the shape of what the model says of one sample."""
+        outputs = self._compiled.model.outputs
+        if outputs and outputs[0].shape[1:].is_fully_defined():
+            return tf.zeros([1, *outputs[0].shape[1:]])
+        # A class of the user's own tells no shape, and some shapes follow from the input.
+        pieces = [(x,)] * self._world.local_replicas
+        return tf.zeros_like(tf.function(lambda: self._world.run(self._predict, *pieces)[0])())
+
+    def _count(self, batch: Any) -> None:
+        outputs = self._world.run(self._predict, *((x,) for x, _ in batch))
         fixed = tf.add_n([0.0, *[tf.cast(each, tf.float32) for each in self._compiled.model.losses]])
         for (_, y), predicted in zip(batch, outputs, strict=True):
             loss, *others = self._metrics
             loss.update_state(self._compiled.per_sample(y, predicted) + fixed)
             for metric in others:
-                metric.update_state(y, predicted)
+                metric.update_state(matched(y, predicted), predicted)
 
     def _add_up(self) -> None:
         variables = [variable for metric in self._metrics for variable in metric.variables]

@@ -16,7 +16,7 @@ from rampup.engines import gpus, keras_version
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
-__all__ = ["coordination", "mute", "prepare", "rewritten", "tf", "tf_keras", "without_chatter"]
+__all__ = ["StagingError", "coordination", "mute", "prepare", "rewritten", "tf", "tf_keras", "without_chatter"]
 DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1", keras_version.LEGACY: "1"}
 """Variables that TensorFlow reads when it is imported; what a user has exported stays."""
 AS_THEY_ARE = ("tf_keras", "rampup.engines")
@@ -61,6 +61,7 @@ with without_chatter():
     import tensorflow as tf
     import tf_keras
     from tensorflow.python.autograph.core import config as autograph
+    from tensorflow.python.autograph.impl.api import StagingError
 # Python that asks a tensor is rewritten for a graph. These two need none of that; TensorFlow 2.15 knows it of Keras
 # under its old name alone, and would spend 10 s on every rank.
 autograph.CONVERSION_RULES = (*map(autograph.DoNotConvert, AS_THEY_ARE), *autograph.CONVERSION_RULES)
@@ -107,8 +108,9 @@ def _devices(context: RankContext, gpus_per_node: int, cpu_devices: int) -> list
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * cpu_devices)
         return [f"CPU:{index}" for index in range(cpu_devices)]
     low, high = shard(len(found), context.local_rank, context.local_world_size)
-    # Where Slurm has bound one GPU to each task, a rank sees only its own.
-    mine = found[low:high] if len(found) >= context.local_world_size else found[:1]
+    # Where Slurm has bound one GPU to each task, a rank sees only its own; else too few of them are shared in turn.
+    alone = found[context.local_rank % len(found)]
+    mine = found[low:high] if len(found) >= context.local_world_size else [alone]
     tf.config.set_visible_devices(mine, "GPU")
     for gpu in mine:
         tf.config.experimental.set_memory_growth(gpu, True)

@@ -44,7 +44,7 @@ class Step:
                 loss += tf.cast(each, loss.dtype) / replicas
         variables = model.trainable_variables
         pairs = [pair for pair in zip(tape.gradient(loss, variables), variables, strict=True) if pair[0] is not None]
-        gradients = [gradient for gradient, _ in pairs]
+        gradients = [_dense(*pair) if replicas > 1 else pair[0] for pair in pairs]
         told = tf.concat([[tf.cast(loss, tf.float32)], wishes], axis=0)
         if replicas > 1:
             gradients, told = self._added_up(gradients, told)
@@ -56,12 +56,15 @@ class Step:
         return told
 
     def _added_up(self, gradients: list[Any], told: Any) -> tuple[list[Any], Any]:
-        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        kind = dense[0].dtype
-        flat = tf.concat([tf.reshape(tf.cast(each, kind), [-1]) for each in (*dense, told)], axis=0)
-        total = self._world.add_up(flat)
-        parts = tf.split(total, [each.shape.num_elements() for each in (*dense, told)])
+        kind, given = gradients[0].dtype, [*gradients, told]
+        flat = tf.concat([tf.reshape(tf.cast(each, kind), [-1]) for each in given], axis=0)
+        parts = tf.split(self._world.add_up(flat), [each.shape.num_elements() for each in given])
         *found, heard = [
-            tf.reshape(tf.cast(part, each.dtype), each.shape) for part, each in zip(parts, (*dense, told), strict=True)
+            tf.reshape(tf.cast(part, each.dtype), each.shape) for part, each in zip(parts, given, strict=True)
         ]
         return found, heard
+
+
+def _dense(gradient: Any, variable: Any) -> Any:
+    """Of the variable's shape, which a gradient out of a SavedModel does not tell."""
+    return tf.ensure_shape(tf.convert_to_tensor(gradient), variable.shape)

@@ -20,6 +20,8 @@ SIGNS_OF_A_LOST_PEER = (
     *("collective", "connection reset", "socket closed", "unavailable", "heartbeat", "peer"),
     "horovod has been shut down",
 )
+OWN_FAULTS = (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError)
+"""Whatever their words: a memory that is full may name a collective operation, and a missing file a peer."""
 SEVERAL = ("multiworker", "horovod")
 """Strategies for more than one rank."""
 
@@ -71,7 +73,7 @@ class World:
 
     def agree(self, number: int) -> int:
         """What rank 0 says, on every rank."""
-        return int(self.sum(np.array([number if self.rank == 0 else 0], np.float64))[0])
+        return round(float(self.sum(np.array([number if self.rank == 0 else 0], np.float64))[0]))
 
     def wait(self) -> None:
         """Until all ranks are here."""
@@ -82,10 +84,10 @@ class World:
 
     def is_lost_peer(self, error: Exception) -> bool:
         """Whether it failed because another rank is gone."""
+        if self.size == 1 or isinstance(error, OWN_FAULTS) or not isinstance(error, tf.errors.OpError):
+            return False
         words = str(error).lower()
-        return (
-            self.size > 1 and isinstance(error, tf.errors.OpError) and any(it in words for it in SIGNS_OF_A_LOST_PEER)
-        )
+        return any(it in words for it in SIGNS_OF_A_LOST_PEER)
 
 
 class Distributed(World):
@@ -106,7 +108,6 @@ class Distributed(World):
     def sum(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.size == 1:
             return numbers
-        # Every replica of a rank brings the same, so one of them brings it and the others bring zeros.
         found: NDArray[np.float64] = self._total(tf.constant(numbers)).numpy()
         return found
 
@@ -134,7 +135,9 @@ class Distributed(World):
 
     def _sum_of_all(self, numbers: Any) -> Any:
         def of_replica(mine: Any) -> Any:
-            return self.add_up(mine / self.local_replicas)
+            # One replica of a rank brings it and the others bring zeros: thirds of 1 need not add up to 1 again.
+            number = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return self.add_up(tf.where(number % self.local_replicas == 0, mine, tf.zeros_like(mine)))
 
         return self.strategy.experimental_local_results(self.strategy.run(of_replica, (numbers,)))[0]
 

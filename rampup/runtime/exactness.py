@@ -12,6 +12,9 @@ WORDS = {
     "cpu": "CPU {} then, {} now",
     "device": "device {} then, {} now",
     "gradients": "gradients={} then, {} now",
+    "inter_threads": "{} operations at the same time then, {} now",
+    "onednn": "TF_ENABLE_ONEDNN_OPTS={} then, {} now",
+    "data": "data with the checksum {} then, {} now",
 }
 
 

@@ -65,6 +65,8 @@ tf.config.list_physical_devices = physical
 tf.config.set_visible_devices = lambda found, kind: told["visible"].extend(device.name[-5:] for device in found)
 tf.config.experimental.set_memory_growth = lambda device, grows: told["grows"].append([device.name[-5:], grows])
 found = [devices(0, 1), devices(1, 2)]
+count = 2
+found.append(devices(3, 4))
 count = 1
 print(json.dumps([*found, devices(1, 2)]))
 """
@@ -110,10 +112,11 @@ def test_a_command_gets_the_gpus_that_are_chosen(cli: Cli) -> None:
 def test_a_rank_takes_its_share_of_the_gpus_and_their_memory_grows() -> None:
     done = subprocess.run([sys.executable, "-c", GPUS], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    all_four, second_half, only_one = json.loads(done.stdout)
+    all_four, second_half, too_few, only_one = json.loads(done.stdout)
     assert all_four[0] == ["GPU:0", "GPU:1", "GPU:2", "GPU:3"]
     assert second_half[:2] == [["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]], "its own names, and which they are"
     assert second_half[2] == [["GPU:2", True], ["GPU:3", True]]
+    assert too_few[:2] == [["GPU:0"], ["GPU:1"]], "each is shared by as many ranks"
     assert only_one[:2] == [["GPU:0"], ["GPU:0"]], "where Slurm has bound one to each task"
 
 
@@ -147,3 +150,29 @@ def test_one_rank_alone_leaves_no_device_idle() -> None:
     replicas, refused = done.stdout.splitlines()
     assert replicas == "2"
     assert refused == "strategy=horovod trains on one device per rank, and rank 0 has 2"
+
+
+SUMS = """
+import numpy as np
+from rampup.engines import keras_setup
+from rampup.engines.keras_world import Distributed, World
+from rampup.runtime.context import RankContext
+
+tf = keras_setup.tf
+devices = keras_setup.prepare(RankContext(), 0, None, None, cpu_devices=6)
+world = Distributed(RankContext(), tf.distribute.MirroredStrategy(devices))
+world.size = 2  # a stand-in for one rank with six GPUs beside another
+print([world.sum(np.array([number, 7.0])).tolist() == [number, 7.0] for number in (1.0, 1 / 3, 12345678901.0)])
+print([world.agree(number) for number in (1, -1, 7, 1000001)])
+errors = tf.errors
+kinds = (errors.UnavailableError, errors.ResourceExhaustedError, errors.InvalidArgumentError, errors.NotFoundError)
+print([world.is_lost_peer(kind(None, None, "Collective ops is aborted: peer")) for kind in kinds])
+"""
+
+
+def test_many_devices_of_one_rank_add_up_to_one_and_own_faults_are_no_lost_peer() -> None:
+    done = subprocess.run([sys.executable, "-c", SUMS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    sums, agreed, lost = done.stdout.splitlines()
+    assert (sums, agreed) == ("[True, True, True]", "[1, -1, 7, 1000001]")
+    assert lost == "[True, False, False, False]"

@@ -52,6 +52,9 @@ class Traced(Task):
         self.trace("weights", zlib.crc32(weights.tobytes()))
         self.steps += 1
 
+    def validate(self, weights: Any) -> None:
+        self.trace("validated", zlib.crc32(weights.tobytes()))
+
     def trace(self, what: str, value: object) -> None:
         path = Path(os.environ["RAMPUP_RUN_DIR"]) / f"{what}-{os.environ['RANK']}.jsonl"
         with open(path, "a") as file:
@@ -59,16 +62,19 @@ class Traced(Task):
 
 
 class Seen(keras.layers.Layer):
-    """The first layer: leaves a trace of what it is given in training, and passes it on without the number."""
+    """The first layer: leaves a trace of each step, and of the weights that are validated; takes the number away."""
 
     def __init__(self, task: Traced) -> None:
         super().__init__()
         self.task = task
 
     def call(self, x: Any, training: bool | None = None) -> Any:
-        if training and self.task.settings.trace:
-            weights = [tf.reshape(each, [-1]) for each in self.task.built.trainable_variables]
-            tf.numpy_function(self.task.begin_step, [x[:, 0], tf.concat(weights, axis=0)], [])
+        if training is not None and self.task.settings.trace:
+            weights = tf.concat([tf.reshape(each, [-1]) for each in self.task.built.trainable_variables], axis=0)
+            if training:
+                tf.numpy_function(self.task.begin_step, [x[:, 0], weights], [])
+            else:
+                tf.numpy_function(self.task.validate, [weights], [])
         return x[:, 1:]
 
 
@@ -78,6 +84,13 @@ class Noisy(Traced):
     def layers(self) -> list[Any]:
         dense, norm = keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization()
         return [dense, norm, keras.layers.Dropout(0.2), keras.layers.GaussianNoise(0.1)]
+
+
+class Normed(Traced):
+    """Batch normalisation alone: nothing is drawn at random."""
+
+    def layers(self) -> list[Any]:
+        return [keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization()]
 
 
 class Doubling(keras.layers.Layer):
@@ -113,6 +126,29 @@ class Interrupted(Noisy):
             os.kill(os.getpid(), signal.SIGKILL)
         elif os.environ["RANK"] == "0":
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Shuffled(Interrupted):
+    """Who trains and who validates is drawn at random, as users do it: nobody has set a seed."""
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        np.random.seed()  # as in a process of its own: the ranks of these tests are forks of one
+
+    def data(self) -> tuple[ArrayData, ArrayData | None]:
+        order = np.random.permutation(self.settings.samples)
+        x = np.random.default_rng(7).normal(size=(len(order), WIDTH + 1)).astype(np.float32)
+        x[:, 0] = np.arange(len(order))
+        y, half = np.arange(len(order)) % CLASSES, len(order) // 2
+        return ArrayData(x[order[:half]], y[order[:half]]), ArrayData(x[order[half:]], y[order[half:]])
+
+
+class Differing(Traced):
+    """As many samples on each rank, and others: this source of random numbers can't be seeded from outside."""
+
+    def data(self) -> tuple[ArrayData, ArrayData | None]:
+        x = np.random.default_rng().normal(size=(100, WIDTH + 1)).astype(np.float32)
+        return ArrayData(x, np.zeros(100, np.int64)), None
 
 
 class Torn(Interrupted):
