@@ -1,7 +1,9 @@
 """The keras engine against plain `model.fit`, and its tf.data pipeline against the one that courses show.
 
 Every side is a whole process; what is compared is the time of its epochs after the first, so that starting up and
-tracing are no part of it. All train with one thread. Needs TensorFlow: pip install 'rampup[keras]'.
+tracing are no part of it. All train with one thread. The other side is TensorFlow as users run it; what the engine
+asks for besides, such as sums that are the same in every run, is part of ours alone. Needs TensorFlow:
+pip install 'rampup[keras]'.
 """
 
 import importlib.util
@@ -24,7 +26,7 @@ def pipeline(which: str) -> float:
     return with_script([sys.executable, str(HERE / "keras_pipelines.py"), which, str(ROWS)])
 
 
-def lines(repeats: int = 3) -> Iterator[Line]:
+def lines(repeats: int = 5) -> Iterator[Line]:
     if importlib.util.find_spec("tf_keras") is None:
         print("questions epoch / model.fit: left out (pip install 'rampup[keras]')")
         return

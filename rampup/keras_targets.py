@@ -69,11 +69,14 @@ def _data(where: str, target: str, base: Path) -> tuple[list[Found], list[Source
 
 
 def _merged(own: Mapping[str, Setting]) -> dict[str, Setting]:
-    """One name, one value: an argument that is called as a setting of the engine has the engine's type and help."""
+    """One name, one value: an argument that is called as a setting of the engine has the engine's type and help.
+
+    Unless the user's own `model.compile` decides it: then the engine does not read it, and any value is as good.
+    """
     engine = {key: setting for key, setting in KERAS.items() if key not in OF_COMPILE}
     engine["monitor"] = replace(engine["monitor"], default="val_loss")
     both = {
         key: replace(KERAS[key], default=own[key].default if own[key].default is not None else KERAS[key].default)
-        for key in KERAS.keys() & own.keys()
+        for key in engine.keys() & own.keys()
     }
     return {**engine, **own, **both, "data": DATA}

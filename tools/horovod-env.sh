@@ -3,7 +3,8 @@
 #
 # The last Horovod (0.28.1) builds with TensorFlow 2.15, not with newer ones, and that takes minutes. So the wheel is
 # kept in a cache directory named by the versions, and a second call takes a minute. pip's own cache would not do: it
-# knows a wheel by its name alone, and would hand out one that was built for another TensorFlow.
+# knows a wheel by its name alone, and would hand out one that was built for another TensorFlow. Into the cache comes
+# only a wheel that is whole: a build that was interrupted must not be found there ever after.
 set -euo pipefail
 
 tensorflow=2.15.1
@@ -30,8 +31,11 @@ done
 if ! built; then
   mkdir -p "$cache"
   # MPI alone: our launchers start ranks of MPI, and Gloo, the other way, is a third of the work.
+  fresh=$(mktemp -d "$cache/.building-XXXXXX")
+  trap 'rm -rf "$fresh"' EXIT
   HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_GLOO=1 \
-    "${pip[@]}" wheel --no-build-isolation --no-cache-dir --no-deps --wheel-dir "$cache" "horovod==$horovod"
+    "${pip[@]}" wheel --no-build-isolation --no-cache-dir --no-deps --wheel-dir "$fresh" "horovod==$horovod"
+  mv "$fresh"/horovod-"$horovod"-*.whl "$cache"
 fi
 "${pip[@]}" install --no-deps "$cache"/horovod-"$horovod"-*.whl
 "${pip[@]}" install --no-deps "tf-keras==${tensorflow%.*}.*"  # it asks for tensorflow, and tensorflow-cpu is as good

@@ -18,7 +18,7 @@ from rampup.cli import output
 from rampup.cli.ending import tell_end
 from rampup.cli.wait import patience
 from rampup.records import read_json
-from rampup.rundir import RunDir
+from rampup.rundir import AttemptDir, RunDir
 from rampup.states import state_of
 
 POLL_S, LATER_POLL_S = 0.05, 0.25
@@ -133,7 +133,7 @@ def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_
     while not interrupted:
         more = goes_on()  # asked before reading: what is written until the end is not missed
         newest = run.last_attempt()
-        if newest is not None and (attempt is None or newest.number != attempt.number):
+        if newest is not None and (attempt is None or newest.number != attempt.number) and is_ours(run, newest):
             attempt, tail = newest, Tail(newest.rank_log(0))
         if attempt is not None:
             data = tail.read()
@@ -143,6 +143,11 @@ def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_
             break
         time.sleep(POLL_S if time.monotonic() < later else LATER_POLL_S)
     screen.close()
+
+
+def is_ours(run: RunDir, attempt: AttemptDir) -> bool:
+    """Whether it belongs to what was started last: after `resume` the newest attempt is an old one for a while."""
+    return not run.handed_over_after(attempt.facts)
 
 
 def follow_foreground(run: RunDir, launcher: subprocess.Popen[bytes], interrupted: list[int], as_json: bool) -> int:

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -59,9 +58,7 @@ class Case:
         cli = Cli(self.folder)
         by_mpi = ("--tasks-per-node", str(self.ranks), "--launcher", "mpirun") if self.ranks > 1 else ()
         words = ("run", str(recipe), "strategy=horovod", "--env", str(env), "--cpus-per-task", "1", *by_mpi)
-        began = time.monotonic()
         cli(*words, check=None)
-        (self.folder / "seconds").write_text(str(time.monotonic() - began))
         if self.ends:
             cli("resume", self.run.id)
 
@@ -69,10 +66,6 @@ class Case:
     def run(self) -> RunDir:
         (found,) = (self.folder / "runs").iterdir()
         return RunDir(found)
-
-    @property
-    def seconds(self) -> float:
-        return float((self.folder / "seconds").read_text())
 
     def log(self, rank: int, attempt: int = 1) -> str:
         return self.run.attempt(attempt).rank_log(rank).read_text()
@@ -168,9 +161,9 @@ def test_what_added_up_is_told(cases: dict[str, Case]) -> None:
 
 def test_a_rank_that_raises_ends_the_run_with_its_traceback(cases: dict[str, Case]) -> None:
     case = cases["raises-2"]
-    assert case.seconds < 60
     assert "Traceback" in case.log(1) and "ValueError: as planned" in case.log(1)
-    facts = case.run.attempt(1).facts
+    attempt, facts = case.run.attempt(1), case.run.attempt(1).facts
+    assert facts["ended"] - attempt.rank_log(1).stat().st_mtime < 60, "since its last word"
     assert (facts["outcome"], facts["failed_rank"]) == ("failed", 1)
     assert "as planned" in facts["cause"]
 
@@ -189,7 +182,7 @@ for devices in (["GPU:0", "GPU:1"], ["CPU:0"]):
 
 
 def test_a_rank_that_mpi_did_not_start_does_not_train_alone(horovod_env: Path) -> None:
-    done = subprocess.run([horovod_env / "bin" / "python", "-c", WORLDS], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([horovod_env / "bin" / "python", "-c", WORLDS], capture_output=True, text=True, timeout=180)
     several, alone = done.stdout.splitlines()[-2:]
     assert several.startswith("strategy=horovod trains on one device per rank, and rank 0 has 2 |")
     assert alone.startswith("horovod says rank 0 of 1, the launcher says rank 0 of 2 | --launcher mpirun or")

@@ -99,6 +99,15 @@ def test_functions_of_the_users_own_unchanged(cli: Cli) -> None:
     assert found["config"]["train"]["width"] == 5
 
 
+def test_what_the_users_own_compile_decides_may_have_any_value(cli: Cli) -> None:
+    own = FUNCTIONS.replace("width: int = 8", 'width: int = 8, optimizer="adam", lr: float = 0.1')
+    own = own.replace("keras.optimizers.SGD(0.05)", "{'rmsprop': keras.optimizers.RMSprop}[optimizer](lr)")
+    cli.script(own, "models.py")
+    words = ("run", "models:build_model", "data=models:load_data", "optimizer=rmsprop", "lr=-0.02", "max_steps=1")
+    assert cli.json(*words)["metrics"]["lr"] == pytest.approx(-0.02)
+    assert "train.epochs = 0" in cli("run", *words[1:], "epochs=0", check=3).stderr, "the engine's own are checked"
+
+
 def test_a_trial_validates_one_batch(cli: Cli) -> None:
     counts = FUNCTIONS.replace("keras.layers.Dense(1)]", "keras.layers.Dense(1, 'sigmoid')]")
     counts = counts.replace('"mae"', 'keras.metrics.TruePositives(thresholds=0, name="seen")')

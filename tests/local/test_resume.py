@@ -90,6 +90,18 @@ def test_a_run_that_was_stopped_with_save_goes_on_where_it_was(cli: Cli, eventua
     assert "has completed" in refused.stderr
 
 
+def test_only_the_new_attempt_is_shown(cli: Cli) -> None:
+    """The old one is the newest until the launcher has begun, and its lines are known."""
+    cli.script("""
+        import os
+
+        print("line of attempt", os.environ["RAMPUP_ATTEMPT"], flush=True)
+        raise SystemExit(os.environ["RAMPUP_ATTEMPT"] == "1")
+    """)
+    run = json.loads(cli("run", "--json", "--", "python", "script.py", check=100).stdout.splitlines()[-1])
+    assert cli("resume", run["id"]).stdout.splitlines()[0] == "line of attempt 2"
+
+
 @pytest.mark.parametrize("victim", ["rank", "launcher"])
 def test_a_run_that_was_killed_goes_on(cli: Cli, eventually: Eventually, victim: str) -> None:
     run = detached(cli, eventually, "--", "python", script(cli))

@@ -8,11 +8,13 @@ Each fork gets the variables that rank.py sets and becomes `python -m rampup.wor
 import importlib
 import json
 import os
+import random
 import resource
 import runpy
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +23,11 @@ IMPORTED_ONCE = {"torch": ("torch", "torch._dynamo", "rampup.engines.torch"), "k
 IMPORTED_ONCE["lightning"] = ("rampup.engines.lightning", "lightning.pytorch.demos.boring_classes", "sklearn.datasets")
 """Before the first fork, so that no rank has to. The first optimizer of a process imports torch._dynamo."""
 ENDS_AFTER_S = 120
+HEARD_WITHIN_S = 30
+BLOCK = 16
+"""Ports of one attempt: that of rank 0, and one for each worker of TensorFlow."""
+PORTS = range(61_000, 65_520)
+"""Above those that rampup chooses, and above those that Linux hands out to anybody who asks for any port."""
 
 
 def main(cases: dict[str, dict[str, Any]]) -> None:
@@ -73,15 +80,22 @@ def ask_after(steps: int, rank: int) -> None:
     """SIGUSR2 to the last rank, after so many steps of an optimizer: the code that trains knows nothing of it."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    seen = []
+    from rampup.runtime.stop import Stop
+
+    seen, heard, usual = [], threading.Event(), Stop.ask
 
     def ask(*arguments: Any) -> None:
         seen.append(1)
         if len(seen) == steps:
             os.kill(os.getpid(), signal.SIGUSR2)
-            time.sleep(0.2)  # the thread that waits for it takes it
+            assert heard.wait(HEARD_WITHIN_S), "nobody waits for the signal"
+
+    def note(stop: Stop, reason: str) -> None:
+        usual(stop, reason)
+        heard.set()
 
     if rank == int(os.environ["WORLD_SIZE"]) - 1:
+        Stop.ask = note  # type: ignore[method-assign]
         register_optimizer_step_post_hook(ask)
 
 
@@ -118,7 +132,7 @@ def variables(folder: str, rank: int, world: int, port: int, attempt: int = 1) -
 
 
 def tensorflow(rank: int, world: int, port: int) -> dict[str, str]:
-    """TF_CONFIG, on ports beside the one that was free."""
+    """TF_CONFIG, on the other ports of the block."""
     if world == 1:
         return {}
     workers = [f"127.0.0.1:{port + 1 + other}" for other in range(world)]
@@ -126,9 +140,21 @@ def tensorflow(rank: int, world: int, port: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """The first of a block of free ports. Another process that looks for one at the same time looks elsewhere."""
+    anywhere = random.SystemRandom()  # a seed that all workers of the tests share would send them to the same ports
+    while True:
+        first = anywhere.choice(PORTS[::BLOCK])
+        if all(is_free(port) for port in range(first, first + BLOCK)):
+            return first
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 if __name__ == "__main__":

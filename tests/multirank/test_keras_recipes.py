@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rampup.recipes.questions.generate import questions, write
@@ -24,6 +25,7 @@ ROW += ".18641 -.453"
 WORDS = ("always", "never", "idiots", "teachers", "engineers", "why")
 SAVES = """
 import sys
+import numpy as np
 import tensorflow as tf
 
 class Hashed(tf.Module):
@@ -35,8 +37,13 @@ class Hashed(tf.Module):
         words = tf.strings.to_hash_bucket_fast(tf.strings.split(texts), 500)
         return tf.reduce_mean(tf.gather(self.table, words), axis=1)
 
-tf.saved_model.save(Hashed(), sys.argv[1])
+hashed = Hashed()
+tf.saved_model.save(hashed, sys.argv[1])
+np.save(sys.argv[1] + "/table.npy", hashed.table.numpy())
 """
+WORDLESS = "".join(f"{number},{text},0\n" for number in range(20) for text in ("", "???", "_ ! _"))
+"""Questions without a single word, in both parts of the data."""
+ON_TWO = {"ranks": {"world": 2}, "devices": {"strategy": "mirrored", "cpu_devices": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +52,7 @@ def cases(start: Start, tmp_path_factory: pytest.TempPathFactory) -> dict[str, C
     write(folder / "questions.csv", 3000, 3)
     (folder / "bad.csv").write_text("qid,question_text,target\n1,Why?,0\n2,How?,maybe\n")
     (folder / "vectors.txt").write_text("6 4\n" + "".join(f"{word} 0.1 0.2 0.3 {len(word)}\n" for word in WORDS))
+    (folder / "wordless.csv").write_text((folder / "questions.csv").read_text() + WORDLESS)
     subprocess.run([sys.executable, "-c", SAVES, folder / "model"], check=True, capture_output=True, timeout=120)
     row = [float(number) for number in ROW.split()]
     small: dict[str, Any] = {"recipe": "questions", "csv": str(folder / "questions.csv"), "epochs": 1}
@@ -55,11 +63,14 @@ def cases(start: Start, tmp_path_factory: pytest.TempPathFactory) -> dict[str, C
         "frozen": {**small, "embedding": str(folder / "vectors.txt"), "trainable": False},
         "model": {**small, "embedding": str(folder / "model")},
         "frozen-model": {**small, "embedding": str(folder / "model"), "trainable": False},
+        **{f"model-{how}": {**small, "embedding": str(folder / "model"), **two} for how, two in ON_TWO.items()},
+        "frozen-model-ranks": {**small, "embedding": str(folder / "model"), "trainable": False, "world": 2},
+        "wordless": {**small, "csv": str(folder / "wordless.csv")},
         "bad": {**small, "csv": str(folder / "bad.csv")},
     }
     found = start({name: {"world": 1, "engine": "keras", **case} for name, case in wanted.items()})
     for name, case in found.items():
-        assert name == "bad" or case.codes == [0], f"{name}: {case.log(0)}"
+        assert name == "bad" or set(case.codes) == {0}, f"{name}: {case.log(0)}"
     return found
 
 
@@ -119,6 +130,26 @@ def test_embeddings_that_are_given(cases: dict[str, Case], name: str) -> None:
     tables = {"vectors": 4, "frozen": 4, "model": 8}
     widths = [shape[1] for shape in sizes if shape[0] > 256 or shape in ((500, 8),)]
     assert widths == ([tables[name]] if name in tables else []), sizes
+
+
+@pytest.mark.parametrize("name", ["model", "model-ranks", "model-devices"])
+def test_a_saved_model_is_trained_with_the_rest(cases: dict[str, Case], name: str) -> None:
+    before = np.load(Path(cases[name].train["embedding"]) / "table.npy")
+    (table,) = (array for array in cases[name].state()["model"] if array.shape == before.shape)
+    moved = np.abs(table - before).max(axis=1) > 1e-4
+    assert moved.sum() > 200, "a row for each word of the questions"
+    assert not moved.all(), "and no others"
+
+
+@pytest.mark.parametrize("name", ["model-ranks", "model-devices", "frozen-model-ranks"])
+def test_a_saved_model_on_several_replicas_learns_the_same(cases: dict[str, Case], name: str) -> None:
+    alone = cases[name.removesuffix("-ranks").removesuffix("-devices")]
+    assert cases[name].end["metrics"]["val_loss"] == pytest.approx(alone.end["metrics"]["val_loss"], abs=1e-3)
+
+
+def test_questions_without_a_word_spoil_no_weights(cases: dict[str, Case]) -> None:
+    assert all(np.isfinite(array).all() for array in cases["wordless"].state()["model"])
+    assert 0 < cases["wordless"].end["metrics"]["val_loss"] < 1
 
 
 def test_a_frozen_embedding_stays_as_it_was(cases: dict[str, Case]) -> None:

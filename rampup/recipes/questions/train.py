@@ -53,10 +53,12 @@ class Questions(Task):
     def _encoder(self, texts: list[str]) -> Any:
         """What turns texts into the rows that the model takes."""
         if self.embedding is not None and self.embedding.is_dir():
+            loaded = tf.saved_model.load(str(self.embedding))
+            self.width = width_of(loaded, self.embedding)  # here, as a model of several replicas can't be asked
             if self.settings.trainable:
                 self.is_text = True
                 return lambda each: np.array(each, object)
-            return _frozen(self.embedding)  # the same vectors in every epoch: computed once
+            return _frozen(loaded)  # the same vectors in every epoch: computed once
         self.words = Vocabulary(texts, self.settings.vocabulary)
         self.table = vectors(self.embedding, self.words, SPLIT_SEED) if self.embedding else None
         return lambda each: self.words.rows(each, self.settings.words)
@@ -65,8 +67,8 @@ class Questions(Task):
         layers, trainable = keras.layers, self.settings.trainable
         if self.embedding is not None and self.embedding.is_dir():
             if self.is_text:
-                return [keras.Input((), dtype=tf.string), Sentences(self.embedding)]
-            return [keras.Input((width_of(tf.saved_model.load(str(self.embedding)), self.embedding),))]
+                return [keras.Input((), dtype=tf.string), Sentences(self.embedding, self.width)]
+            return [keras.Input((self.width,))]
         size, width = (len(self.words), self.settings.dimensions) if self.table is None else self.table.shape
         start = keras.initializers.Constant(self.table) if self.table is not None else "uniform"
         embedding = layers.Embedding(size, width, start, mask_zero=True, trainable=trainable or self.table is None)
@@ -76,10 +78,9 @@ class Questions(Task):
 class Sentences(keras.layers.Layer):  # type: ignore[misc]
     """A SavedModel that turns texts into vectors, and is trained with the rest."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, width: int) -> None:
         super().__init__()
-        self.loaded = tf.saved_model.load(str(folder))
-        self.width = width_of(self.loaded, folder)
+        self.loaded, self.width = tf.saved_model.load(str(folder)), width
         functions = self.loaded.__call__.concrete_functions
         used = {id(variable): variable for function in functions for variable in function.variables}
         for variable in used.values():
@@ -98,10 +99,7 @@ def width_of(loaded: Any, folder: Path) -> int:
         raise RampupError(message, "a SavedModel that is called with texts and gives a row for each") from error
 
 
-def _frozen(folder: Path) -> Any:
-    loaded = tf.saved_model.load(str(folder))
-    width_of(loaded, folder)
-
+def _frozen(loaded: Any) -> Any:
     def encode(texts: list[str]) -> NDArray[np.float32]:
         parts = [texts[begin : begin + ENCODED_AT_ONCE] for begin in range(0, len(texts), ENCODED_AT_ONCE)]
         return np.concatenate([loaded(tf.constant(part)).numpy() for part in parts])

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from rampup.errors import RampupError
 
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+BETWEEN = re.compile(r"[ \t]+")
+"""Not any white space: GloVe has words with a no-break space in them."""
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Numbers of no word, of a word that the vocabulary has not, and of its first one."""
 
@@ -30,10 +32,13 @@ class Vocabulary:
         return len(self.numbers) + FIRST
 
     def rows(self, texts: list[str], width: int) -> NDArray[np.int32]:
-        """One row per text, cut or filled up to `width` words."""
+        """One row per text, cut or filled up to `width` words.
+
+        A text without any word is one unknown word: a row of padding alone has no mean, and would spoil all weights.
+        """
         found = np.full((len(texts), width), PADDING, np.int32)
         for row, text in zip(found, texts, strict=True):
-            numbers = [self.numbers.get(word, UNKNOWN) for word in words_of(text)[:width]]
+            numbers = [self.numbers.get(word, UNKNOWN) for word in words_of(text)[:width]] or [UNKNOWN]
             row[: len(numbers)] = numbers
         return found
 
@@ -41,14 +46,14 @@ class Vocabulary:
 def vectors(path: Path, vocabulary: Vocabulary, seed: int) -> NDArray[np.float32]:
     """A vector for each word of the vocabulary, from a text file with a word and its numbers on each line.
 
-    As GloVe and fastText write it; a first line with two numbers tells only sizes. Words that are not in the file get
-    small random vectors.
+    As GloVe and fastText write it, or with tabs between; a first line with two numbers tells only sizes. Words that are
+    not in the file get small random vectors.
     """
     found: dict[str, NDArray[np.float32]] = {}
     width = 0
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
-            word, *rest = line.rstrip().split(" ")
+            word, *rest = BETWEEN.split(line.rstrip())
             if number == 1 and len(rest) == 1:
                 continue
             width = width or len(rest)
@@ -71,7 +76,9 @@ def _numbers(parts: list[str], path: Path, line: int) -> NDArray[np.float32]:
     try:
         return np.array([float(part) for part in parts], np.float32)
     except ValueError as error:
-        raise RampupError(f"{path}, line {line}: {error}", "a word and its numbers, with spaces between") from None
+        raise RampupError(
+            f"{path}, line {line}: {error}", "a word and its numbers, with spaces or tabs between"
+        ) from None
 
 
 def _is_number(text: str) -> bool:
