@@ -15,7 +15,7 @@ from rampup.engines.keras_setup import tf
 from rampup.engines.keras_world import World
 from rampup.runtime.context import RankContext
 
-PASSES, THREADS = 4, 2
+PASSES, THREADS = 12, 2
 
 
 def main(which: str, rows: int) -> None:

@@ -18,7 +18,7 @@ from rampup.engines.keras_task import Data
 from rampup.engines.keras_world import World
 from rampup.errors import RampupError
 
-SAMPLES_AT_ONCE, BYTES_AT_ONCE = 1024, 4 * 2**20
+SAMPLES_AT_ONCE, BYTES_AT_ONCE = 4096, 4 * 2**20
 Indices = NDArray[np.int64]
 
 
