@@ -180,13 +180,15 @@ def _downloads(source: Source, name: str) -> Iterator[tuple[str, str]]:
                 yield cause, "download in prepare_data(), which one rank of each node calls, or before the run"
 
 
-def _methods(source: Source, name: str) -> dict[str, ast.FunctionDef]:
-    """Of a class, and of its bases that are in the same file."""
+def _methods(source: Source, name: str, below: tuple[str, ...] = ()) -> dict[str, ast.FunctionDef]:
+    """Of a class, and of its bases that are in the same file. `below`: who asks, for two may be named as each other."""
     definition = source.classes().get(name)
-    if definition is None:
+    if definition is None or name in below:
         return {}
-    bases = [base.id for base in definition.bases if isinstance(base, ast.Name) and base.id != name]
-    inherited = {key: found for base in reversed(bases) for key, found in _methods(source, base).items()}
+    bases = [base.id for base in definition.bases if isinstance(base, ast.Name)]
+    inherited = {
+        key: found for base in reversed(bases) for key, found in _methods(source, base, (*below, name)).items()
+    }
     return inherited | {part.name: part for part in definition.body if isinstance(part, ast.FunctionDef)}
 
 

@@ -50,9 +50,12 @@ def train(job: Job, task: Task) -> Outcome:
         raise
     except keras_setup.StagingError as error:
         # What is refused while TensorFlow makes a graph, it wraps as an error of its own.
-        if isinstance(error.__context__, RampupError):
-            raise error.__context__ from None
-        raise
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, RampupError):
+            cause = cause.__context__
+        if cause is None:
+            raise
+        raise cause from None
     if world.rank == 0 and not outcome.stopped:
         for name, value in task.end(training.compiled.model).items():
             job.events.write("result", name=name, value=value)

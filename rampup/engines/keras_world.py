@@ -22,6 +22,8 @@ SIGNS_OF_A_LOST_PEER = (
 )
 OWN_FAULTS = (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError)
 """Whatever their words: a memory that is full may name a collective operation, and a missing file a peer."""
+OF_A_PEER = ("collective ops is aborted", "from remote target")
+"""Unless it was told by another rank, as an error of the same kind."""
 SEVERAL = ("multiworker", "horovod")
 """Strategies for more than one rank."""
 
@@ -84,10 +86,10 @@ class World:
 
     def is_lost_peer(self, error: Exception) -> bool:
         """Whether it failed because another rank is gone."""
-        if self.size == 1 or isinstance(error, OWN_FAULTS) or not isinstance(error, tf.errors.OpError):
+        if self.size == 1 or not isinstance(error, tf.errors.OpError):
             return False
         words = str(error).lower()
-        return any(it in words for it in SIGNS_OF_A_LOST_PEER)
+        return any(it in words for it in (OF_A_PEER if isinstance(error, OWN_FAULTS) else SIGNS_OF_A_LOST_PEER))
 
 
 class Distributed(World):

@@ -213,7 +213,7 @@ class Training(Rare):
         job, step = self.job, self.trainer.global_step
         job.phases.mark("compute")
         if resuming:
-            self.state.continue_random_numbers()
+            self.state.put_back_own()
             return
         self.rows.step_ended(step)
         stop, save, hold = self._agreed(step)

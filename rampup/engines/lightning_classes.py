@@ -119,14 +119,13 @@ class ClassPass:
     def _reader(self, loader: Any, limit: float) -> Any:
         """What gives each sample to one rank; `limit`: batches of each rank that the module's own validation takes."""
         own_batches = isinstance(loader, DataLoader) and loader.batch_size is None and loader.batch_sampler is not None
-        if not is_map_style(loader) or own_batches:
-            if self._world.size > 1:
+        by_hand = self._divided_by_hand(loader)
+        if not is_map_style(loader) or own_batches or by_hand:
+            if self._world.size > 1 and not by_hand:
                 raise RampupError(
                     "the validation data can't be divided among ranks so that each sample counts once",
                     "give val_dataloader a DataLoader with numbered samples and a batch_size",
                 )
-            return loader if limit == float("inf") else _First(loader, int(limit))
-        if self._divided_by_hand(loader):
             return loader if limit == float("inf") else _First(loader, int(limit))
         order, at_once = order_of(loader), loader.batch_size or 1
         if limit != float("inf"):
@@ -145,8 +144,9 @@ class ClassPass:
 
     def _divided_by_hand(self, loader: Any) -> bool:
         """`use_distributed_sampler=false`: each rank's loader gives what that rank is to validate."""
+        sampler = getattr(loader, "sampler", None)
         by_lightning = self._trainer._accelerator_connector.use_distributed_sampler
-        return self._world.size > 1 and not by_lightning and not isinstance(loader.sampler, DistributedSampler)
+        return self._world.size > 1 and not by_lightning and not isinstance(sampler, DistributedSampler)
 
 
 class _First:

@@ -89,10 +89,11 @@ class SafeCheckpointIO(TorchCheckpointIO):
             return
         self._store.check_newest()
         target = Path(path)
-        beside = target.with_name(f".{target.name}.tmp-{self._store.attempt}")
+        mark = f"tmp-{self._store.run.id}"  # a folder of the user's own may be that of several runs
+        beside = target.with_name(f".{target.name}.{mark}-{self._store.attempt}")
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            self._tidy(target.parent)
+            self._tidy(target.parent, mark)
             try:
                 with open(beside, "wb") as file:
                     torch.save(checkpoint, file)
@@ -103,14 +104,12 @@ class SafeCheckpointIO(TorchCheckpointIO):
                 beside.unlink(missing_ok=True)
             sync(target.parent)
 
-    def _tidy(self, folder: Path) -> None:
-        """Once in a folder: what earlier attempts were writing when they were killed."""
+    def _tidy(self, folder: Path, mark: str) -> None:
+        """Once in a folder: what earlier attempts of this run were writing when they were killed."""
         if folder not in self._tidied:
             self._tidied.add(folder)
-            for left in folder.glob(".*.tmp-*"):
-                number = left.name.rpartition("-")[2]
-                if number.isdecimal() and int(number) < self._store.attempt:
-                    left.unlink(missing_ok=True)
+            for left in folder.glob(f".*.{mark}-*"):
+                left.unlink(missing_ok=True)
 
 
 class TakeOver:

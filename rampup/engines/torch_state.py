@@ -93,13 +93,10 @@ class State:
         ]
 
     def _put_back_own(self, ranks: list[dict[str, Tensor]], step: int) -> None:
-        buffers, rank = list(self._model.buffers()), self._world.rank
-        if len(ranks) == self._world.size:
-            unpack(ranks[rank]["buffers"], buffers)
-            if set_random_state(ranks[rank]["random"], self._world.device):
-                return
-        else:
-            average([part["buffers"] for part in ranks], buffers)
+        rank = self._world.rank
+        put_back_buffers([part["buffers"] for part in ranks], list(self._model.buffers()), self._world)
+        if len(ranks) == self._world.size and set_random_state(ranks[rank]["random"], self._world.device):
+            return
         seed_everything(self._seed + RANK_STRIDE * (rank + 1) + step)
 
 
@@ -179,6 +176,14 @@ def unpack(data: Tensor, into: list[Tensor]) -> None:
         tensor.copy_(found)
 
 
+def put_back_buffers(ranks: list[Tensor], into: list[Tensor], world: World) -> None:
+    """Each rank its own, or the mean of all where there is another number of ranks now."""
+    if len(ranks) == world.size:
+        unpack(ranks[world.rank], into)
+    else:
+        average(ranks, into)
+
+
 def average(parts: list[Tensor], into: list[Tensor]) -> None:
     """Of what several ranks had, for another number of them; whole numbers are the first rank's."""
     ranks = [_unpacked(data, into) for data in parts]
@@ -239,7 +244,8 @@ def untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Who only looks leaves no trace: random numbers, buffers and attributes are then as they were."""
     stood = random_state(device)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    # What is compiled by torch.jit has no attributes of Python; its buffers are among the others.
+    # What is compiled by torch.jit has no attributes of Python but its mode; its buffers are among the others.
+    compiled = [(part, part.training) for part in model.modules() if isinstance(part, torch.jit.ScriptModule)]
     parts = [(part, dict(vars(part))) for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
     collections = [
         (value, copy.copy(value)) for _, own in parts for value in own.values() if type(value) in COLLECTIONS
@@ -247,6 +253,8 @@ def untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
+        for script, was_training in compiled:
+            script.training = was_training
         for part, own in parts:
             vars(part).clear()
             vars(part).update(own)

@@ -35,6 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     "normed-2": {"world": 2, "entry": "train:Normed", "epochs": 2},
     "normed-mirrored": {"world": 1, "entry": "train:Normed", "epochs": 2, "cpu_devices": 2},
     "shuffled-2": {**CUT, "entry": "train:Shuffled", "world": 2, "attempts": (2, 2), "ends": [1], "epochs": 1},
+    "rounded": {"world": 2, "entry": "train:Rounded", "monitor": "train_loss"},
     "differing": {"world": 2, "entry": "train:Differing", "monitor": "train_loss"},
     "moved": {**CUT, "world": 2, "attempts": (2, 1), "ends": [7]},
     "branching-1": {"world": 1, "entry": "train:Branching", "epochs": 1},
@@ -131,6 +132,10 @@ def test_two_devices_and_two_workers_average_the_same_statistics(cases: dict[str
     pairs = zip(cases["normed-2"].epochs(), cases["normed-mirrored"].epochs(), strict=True)
     for workers, devices in pairs:
         assert workers["val_loss"] == pytest.approx(devices["val_loss"], abs=1e-5)
+
+
+def test_data_may_differ_in_its_last_bits(cases: dict[str, Case]) -> None:
+    assert cases["rounded"].codes == [0, 0], cases["rounded"].log(0)
 
 
 def test_a_random_split_is_the_same_on_every_rank_and_after_a_resume(cases: dict[str, Case]) -> None:

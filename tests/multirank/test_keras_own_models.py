@@ -32,6 +32,9 @@ REFUSED: dict[str, tuple[str, str]] = {
     "Tests": ("the model has a test_step of its own", "run it as a script"),
     "Two": ("the model returns 2 outputs, the engine trains one", "run it as a script"),
 }
+ELSEWHERE = {"Scalar-2": {"world": 2}, "Scalar-mirrored": {"cpu_devices": 2}}
+"""What is seen only while a graph is made, on several ranks and devices."""
+REFUSED |= dict.fromkeys(ELSEWHERE, REFUSED["Scalar"])
 USUAL = {"engine": "keras", "world": 1, "batch_size": 10, "epochs": 1, "monitor": "val_loss"}
 
 
@@ -39,7 +42,9 @@ USUAL = {"engine": "keras", "world": 1, "batch_size": 10, "epochs": 1, "monitor"
 def cases(start: Start) -> dict[str, Case]:
     wanted = {name: {**USUAL, "entry": f"own:{name}", **case} for name, case in TRAINED.items()}
     for name in REFUSED:
-        wanted[name] = {**USUAL, "entry": f"own:{name}", "schedule": "cosine" if name == "OwnRate" else "constant"}
+        schedule = "cosine" if name == "OwnRate" else "constant"
+        entry = f"own:{name.partition('-')[0]}"
+        wanted[name] = {**USUAL, "entry": entry, "schedule": schedule, **ELSEWHERE.get(name, {})}
     return start(wanted)
 
 

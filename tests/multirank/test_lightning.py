@@ -11,6 +11,9 @@ from .lightning_cases import COMMON, FOREIGN, MODULES, OTHERS, Case, equal, load
 KILLS = (9, 16, 30)
 SEEDS = (1, 2, 3)
 ACCURACY = {"digits": ("digits", "epochs=8"), "mnist": ("mnist", "epochs=1", "batch_size=200")}
+NORMED = ("cifar10", "arch=small", "width=4", "samples=100", "validation=40", "batch_size=20", "lr=0.05")
+NORMED += ("epochs=2", "engine=lightning")
+"""Each rank has batch statistics of its own."""
 BOUNDARIES: dict[str, tuple[tuple[str, ...], int]] = {
     "after an epoch": ((), 20),
     "after a validation": (("trainer.val_check_interval=5",), 10),
@@ -33,6 +36,8 @@ def wanted(root: Path) -> dict[str, Case]:
         asked = (*MODULES["own"], *COMMON, *words)
         cases[name] = Case(root / name, asked, (1,))
         cases[f"{name}-stopped"] = Case(root / f"{name}-stopped", asked, (1, 1), asked_after=at)
+    cases["normed"] = Case(root / "normed", NORMED, (2,))
+    cases["normed-stopped"] = Case(root / "normed-stopped", NORMED, (2, 2), asked_after=7)
     cases["accumulated-stopped"] = Case(root / "a", (*OTHERS["accumulated"], *COMMON), (1, 1), asked_after=5)
     for seed, engine, (recipe, words) in product(SEEDS, ("torch", "lightning"), ACCURACY.items()):
         name = f"{recipe}-{engine}-{seed}"
@@ -44,7 +49,7 @@ def wanted(root: Path) -> dict[str, Case]:
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory, mnist: Path) -> dict[str, Case]:
+def cases(tmp_path_factory: pytest.TempPathFactory, mnist: Path, cifar10: Path) -> dict[str, Case]:
     base = tmp_path_factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "lightning-ranks"
     return started(root, wanted(root))
@@ -93,6 +98,13 @@ def test_an_interrupted_epoch_has_the_loss_of_all_its_batches(cases: dict[str, C
     """Rows are cut where an attempt resumed, so the story of both runs is one."""
     for name in ("boring-1", "demo-2"):
         assert cases[f"{name}-stopped"].rows() == cases[name].rows()
+
+
+def test_batch_statistics_of_every_rank_are_put_back(cases: dict[str, Case]) -> None:
+    whole, case = cases["normed"], cases["normed-stopped"]
+    assert case.codes == [0, 0] and case.run.attempt(1).event("stopped")["step"] == 7, case.log()
+    assert equal(case.state()["state_dict"], whole.state()["state_dict"])
+    assert case.rows() == whole.rows()
 
 
 @pytest.mark.parametrize("name", BOUNDARIES)

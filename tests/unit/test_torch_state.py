@@ -195,8 +195,9 @@ def test_who_only_looks_changes_nothing(inference: bool) -> None:
     model, stood = Counting(), random_state(CPU)
     with torch.inference_mode(inference), untouched(model, CPU):
         model(torch.zeros(2))
+        model.eval()
         assert model.times == 1 and not torch.equal(random_state(CPU), stood)
     assert model.mean.tolist() == [1, 1] and model.calls.item() == 0
     assert model.times == 0 and model.seen == [] and not hasattr(model, "last")
-    assert model.part.num_batches_tracked.item() == 0
+    assert model.part.num_batches_tracked.item() == 0 and model.part.training and model.training
     assert torch.equal(random_state(CPU), stood)

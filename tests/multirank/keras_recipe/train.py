@@ -151,6 +151,14 @@ class Differing(Traced):
         return ArrayData(x, np.zeros(100, np.int64)), None
 
 
+class Rounded(Traced):
+    """The last bits differ, as where each rank computes its data on a CPU of another kind."""
+
+    def data(self) -> tuple[ArrayData, ArrayData | None]:
+        x = np.random.default_rng(1).normal(size=(100, WIDTH + 1)).astype(np.float32)
+        return ArrayData(x * (1 + 1e-6 * int(os.environ["RANK"])), np.zeros(100, np.int64)), None
+
+
 class Torn(Interrupted):
     """Before the second attempt looks for a checkpoint, a bit of the newest one has changed."""
 
