@@ -4,6 +4,7 @@ A World has replicas: one for each device of each rank. Its `add_up` belongs ins
 between two steps. Several replicas go through tf.distribute here, and through Horovod in keras_horovod.py.
 """
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -127,7 +128,9 @@ class Distributed(World):
         if self.rank > 0:
             service.set_config_key_value(f"rampup/done/{self.rank}", "")
             service.get_config_key_value("rampup/done")
-            service.set_config_key_value(f"rampup/left/{self.rank}", "")
+            # The first rank ends as soon as it hears this, and its answer may be lost with it: all is done by then.
+            with contextlib.suppress(tf.errors.OpError):
+                service.set_config_key_value(f"rampup/left/{self.rank}", "")
             return
         for rank in others:
             service.get_config_key_value(f"rampup/done/{rank}")

@@ -154,7 +154,7 @@ def test_one_rank_alone_leaves_no_device_idle() -> None:
 
 SUMS = """
 import numpy as np
-from rampup.engines import keras_setup
+from rampup.engines import keras_setup, keras_world
 from rampup.engines.keras_world import Distributed, World
 from rampup.runtime.context import RankContext
 
@@ -168,12 +168,26 @@ errors = tf.errors
 kinds = (errors.UnavailableError, errors.ResourceExhaustedError, errors.InvalidArgumentError, errors.NotFoundError)
 print([world.is_lost_peer(kind(None, None, "in CollectiveReduceV2: peer")) for kind in kinds])
 print([world.is_lost_peer(kind(None, None, "Collective ops is aborted by: no such label")) for kind in kinds])
+
+
+class Gone:  # the first rank heard the last word and ended before it had answered
+    def get_config_key_value(self, key):
+        pass
+
+    def set_config_key_value(self, key, value):
+        if key == "rampup/left/1":
+            raise errors.UnavailableError(None, None, "Socket closed")
+
+
+world.rank, keras_world.coordination = 1, Gone
+print(world.leave())
 """
 
 
 def test_many_devices_of_one_rank_add_up_to_one_and_own_faults_are_no_lost_peer() -> None:
     done = subprocess.run([sys.executable, "-c", SUMS], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    sums, agreed, lost, told = done.stdout.splitlines()
+    sums, agreed, lost, told, left = done.stdout.splitlines()
     assert (sums, agreed) == ("[True, True, True]", "[1, -1, 7, 1000001]")
     assert (lost, told) == ("[True, False, False, False]", "[True, True, True, True]")
+    assert left == "None"
