@@ -135,6 +135,8 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
         )
     for text in request.settings:
         put_setting(tables, text)
+    if recipe is not None and recipe.engine == "lightning":
+        let_devices_be_ranks(tables["train"], tables["resources"])
     if request.dev:
         take_one_batch(tables, recipe)
     if recipe is not None and recipe.engine in ONE_GPU_PER_RANK:
@@ -171,6 +173,17 @@ def take_one_batch(tables: Mapping[str, Table], recipe: RecipeInfo | None) -> No
     for key in ("fast_dev_run",) if "fast_dev_run" in known else ("max_steps", "eval_batches"):
         if key in known:
             tables["train"].put(key, 1, "--dev")
+
+
+def let_devices_be_ranks(train: Table, resources: Table) -> None:
+    """`devices=2`, as Lightning's users write it. The default of an argument of a class's own asks for nothing."""
+    devices, origin = train.values["devices"], train.origins["train.devices"]
+    if devices is None or origin == "default":
+        return
+    ranks, by = resources.values["tasks_per_node"], resources.origins["resources.tasks_per_node"]
+    if by != "default" and ranks != devices:
+        raise Refused(f"devices={devices} ({origin}) and tasks_per_node={ranks} ({by})", "leave one of them out")
+    resources.put("tasks_per_node", devices, f"devices, {origin}")
 
 
 def give_each_gpu_a_rank(resources: Table) -> None:

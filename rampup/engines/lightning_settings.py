@@ -19,6 +19,7 @@ LIGHTNING: dict[str, Setting] = {
     "max_steps": Setting("int", None, "stop after so many optimizer steps", low=1, optional=True),
     "seed": Setting("int", 1, "of all random numbers, the same on every rank", low=0),
     "device": Setting("str", "auto", "where to compute", choices=("auto", "cpu", "cuda", "mps")),
+    "devices": Setting("int", None, "ranks on each node, as --tasks-per-node", low=1, optional=True),
     "precision": Setting("str", "32-true", "in Lightning's words, or fp32, fp16, bf16", choices=PRECISIONS),
     "strategy": Setting(
         "str", "auto", "of several ranks; only what this engine can save and resume", choices=STRATEGIES
@@ -70,7 +71,6 @@ YOURS_FIRST = ("classes", "num_workers")
 """An argument of the user's own with such a name is his alone: its type and its default stay."""
 MOST_CLASSES = 1000
 INSTEAD = {
-    "devices": "--tasks-per-node N, or --gpus-per-node N",
     "num_nodes": "--nodes N",
     "accelerator": "device=cpu or device=cuda",
     "logger": "nothing: what the module logs is in metrics.jsonl and in TensorBoard; `rampup export` sends it on",

@@ -124,6 +124,18 @@ def test_a_default_that_the_engine_can_not_take_stays_the_classs_own(project: Pa
     assert (train["strategy"], train["precision"], train["device"], train["seed"]) == ("auto", "32-true", "auto", 1)
 
 
+def test_devices_are_ranks(project: Path) -> None:
+    words = ("hidden=1", "devices=2")
+    assert spec_of(project, "pkg.model:Model", *words).resources.tasks_per_node == 2
+    assert spec_of(project, "pkg.model:Model", "hidden=1").resources.tasks_per_node == 1
+    same = Request(target="pkg.model:Model", settings=words, options={"tasks_per_node": "2", "gpus_per_node": "4"})
+    assert resolve(same, project).resources.tasks_per_node == 2
+    assert resolve(Request(target="pkg.model:Model", settings=words, dev=True), project).resources.tasks_per_node == 1
+    other = Request(target="pkg.model:Model", settings=words, options={"tasks_per_node": "3"})
+    with pytest.raises(Refused, match=r"devices=2 \(command line\) and tasks_per_node=3 \(--tasks-per-node\)"):
+        resolve(other, project)
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
@@ -131,7 +143,8 @@ def test_a_default_that_the_engine_can_not_take_stays_the_classs_own(project: Pa
         ("hidden=many", "takes a whole number"),
         ("act=tanh", "allowed: relu, gelu"),
         ("bias=maybe", "true or false"),
-        ("devices=2", "--tasks-per-node"),
+        ("devices=auto", "takes a whole number"),
+        ("trainer.devices=2", "write devices="),
         ("num_workers=many", "num_workers=auto"),
         ("num_workers=-1", "num_workers=auto"),
         ("classes=1", "classes=10"),
