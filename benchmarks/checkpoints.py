@@ -1,8 +1,10 @@
-"""What a checkpoint of 100 MB costs the training loop, against a plain torch.save and fsync in its place.
+"""What a checkpoint of 100 MB costs the training loop, against a plain torch.save and fsync in its
+place.
 
-The loop stands still while it saves, and in its steps while another thread holds the interpreter: the steps are those
-of a small network, most of whose time is Python's own. Waiting for a CPU that somebody else uses is left out on both
-sides: where all CPUs compute, writing takes its share of them, and a run shows that in the cost of its checkpoints.
+The loop stands still while it saves, and in its steps while another thread holds the interpreter:
+the steps are those of a small network, most of whose time is Python's own. Waiting for a CPU that
+somebody else uses is left out on both sides: where all CPUs compute, writing takes its share of
+them, and a run shows that in the cost of its checkpoints.
 """
 
 import os
@@ -22,7 +24,8 @@ STEPS = 300
 
 
 class Clock:
-    """Time of this thread, without what it spent waiting for a free CPU; and how much of it was spent computing."""
+    """Time of this thread, without what it spent waiting for a free CPU; and how much of it was
+    spent computing."""
 
     def __init__(self) -> None:
         with open(f"/proc/self/task/{threading.get_native_id()}/schedstat") as file:
@@ -39,16 +42,16 @@ class Loop:
         from torch import nn
         from torch.amp.grad_scaler import GradScaler
 
-        from rampup.engines.torch_parts import RunningLoss
-        from rampup.engines.torch_state import State
-        from rampup.engines.torch_world import World
-        from rampup.rundir import RunDir
-        from rampup.runtime.cadence import Cadence
-        from rampup.runtime.checkpoint import CheckpointStore
+        from rampup.core.spec import Every
+        from rampup.engines.torch.parts import RunningLoss
+        from rampup.engines.torch.state import State
+        from rampup.engines.torch.world import World
+        from rampup.rundir.files import RunDir
+        from rampup.runtime.checkpoints.cadence import Cadence
+        from rampup.runtime.checkpoints.saving import Saving
+        from rampup.runtime.checkpoints.store import CheckpointStore
         from rampup.runtime.context import RankContext
-        from rampup.runtime.metrics import NoEvents
-        from rampup.runtime.saving import Saving
-        from rampup.spec import Every
+        from rampup.runtime.telemetry.metrics import NoEvents
 
         torch.set_num_threads(1)
         self.torch, self.file = torch, folder / "plain.pt"
@@ -61,7 +64,9 @@ class Loop:
         self.batch = torch.randn(20, 784)
         cpu, run = torch.device("cpu"), RunDir(folder / "run")
         run.attempt(1).path.mkdir(parents=True)
-        self.saving = Saving(CheckpointStore(run, 1), Cadence(Every("steps", 1)), 2, NoEvents(), lambda: None)
+        self.saving = Saving(
+            CheckpointStore(run, 1), Cadence(Every("steps", 1)), 2, NoEvents(), lambda: None
+        )
         scaler, world = GradScaler("cpu", enabled=False), World(RankContext(), cpu)
         self.state = State(self.model, self.optimizer, scaler, RunningLoss(cpu), world, seed=1)
         self.saves = 0
@@ -84,7 +89,10 @@ class Loop:
         self.saving.write(snapshot, None)
 
     def plain(self) -> None:
-        state: dict[str, Any] = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state: dict[str, Any] = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
         with open(self.file, "wb") as file:
             self.torch.save(state, file)
             file.flush()
@@ -111,5 +119,11 @@ def lines() -> Iterator[Line]:
     ratios = sorted(mine / other for mine, other in pairs)
     spread = f"{ratios[0]:.2f}-{ratios[-1]:.2f}"
     yield Line(
-        "stall, 100 MB / torch.save + fsync", ours, theirs, ours / theirs, spread, "<= 0.25x", ours / theirs <= 0.25
+        "stall, 100 MB / torch.save + fsync",
+        ours,
+        theirs,
+        ours / theirs,
+        spread,
+        "<= 0.25x",
+        ours / theirs <= 0.25,
     )

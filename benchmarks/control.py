@@ -16,9 +16,17 @@ ROWS = 1_000_000
 
 def lines() -> Iterator[Line]:
     python = command([sys.executable, "-c", "pass"])
-    yield compare("`rampup --help` / `python -c pass`", command([RAMPUP, "--help"]), python, 10, repeats=15)
+    yield compare(
+        "`rampup --help` / `python -c pass`", command([RAMPUP, "--help"]), python, 10, repeats=15
+    )
     with many_runs(20) as env:
-        yield compare("`rampup list` / `python -c pass`", command([RAMPUP, "list"], env=env), python, 10, repeats=15)
+        yield compare(
+            "`rampup list` / `python -c pass`",
+            command([RAMPUP, "list"], env=env),
+            python,
+            10,
+            repeats=15,
+        )
     yield from among_thousands()
     yield from with_a_million_rows()
 
@@ -28,8 +36,12 @@ def among_thousands() -> Iterator[Line]:
     with many_runs(RUNS) as env, tempfile.TemporaryDirectory() as folder:
         report = [RAMPUP, "report", one, "--out", f"{folder}/report.html"]
         yield absolute(f"`rampup list`, {RUNS:,} runs", command([RAMPUP, "list"], env=env), 0.5)
-        yield absolute(f"`rampup list --all`, {RUNS:,} runs", command([RAMPUP, "list", "--all"], env=env), 1.5)
-        yield absolute(f"`rampup show` of one in {RUNS:,}", command([RAMPUP, "show", one], env=env), 1)
+        yield absolute(
+            f"`rampup list --all`, {RUNS:,} runs", command([RAMPUP, "list", "--all"], env=env), 1.5
+        )
+        yield absolute(
+            f"`rampup show` of one in {RUNS:,}", command([RAMPUP, "show", one], env=env), 1
+        )
         yield absolute(f"`rampup report` of one in {RUNS:,}", command(report, env=env), 5)
 
 

@@ -1,4 +1,5 @@
-"""`make drill`: 200 kills on this machine and every fault on sandboxes; exits with 1 when a run was lost or not equal.
+"""`make drill`: 200 kills on this machine and every fault on sandboxes; exits with 1 when a run was
+lost or not equal.
 
 python -m benchmarks.drill                       all, in about an hour
 python -m benchmarks.drill --docs                and keep the tables in docs/reliability.md
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.run import machine, markdown
 from rampup.cli.drill import HEAD, rows_of
-from rampup.config import Request, resolve
+from rampup.config.resolve import Request, resolve
 from rampup.drill.hold import Drill, chosen
 from rampup.drill.verdict import Result
 from rampup.sandbox import sandbox
@@ -51,9 +52,7 @@ def facts_of(found: Result) -> str:
     inside = sum(trial.in_save for trial in found.trials)
     words = f"Undisturbed it takes {found.wall_s:.1f} s and {found.steps} steps, with a checkpoint every {found.every}."
     if inside:
-        words += (
-            f" A checkpoint was being written {found.in_save:.0%} of the time, and when {inside} of the kills came."
-        )
+        words += f" A checkpoint was being written {found.in_save:.0%} of the time, and when {inside} of the kills came."
     return words
 
 
@@ -65,7 +64,9 @@ def kills(count: int) -> Iterator[Part]:
         ranks = "1 rank" if world == 1 else f"{world} ranks"
         found = hold(f"{share} kills, {ranks}, this machine", request, KILL_FAULTS, share)
         if found[0].in_save < SAVING_AT_LEAST:
-            raise SystemExit(f"a checkpoint was being written only {found[0].in_save:.0%} of the time")
+            raise SystemExit(
+                f"a checkpoint was being written only {found[0].in_save:.0%} of the time"
+            )
         yield found
 
 
@@ -86,7 +87,9 @@ def on_sandbox(title: str, options: Options, faults: tuple[str, ...]) -> Part:
     name = f"drill{os.getpid()}"
     try:
         sandbox.up(name, options, say)
-        return hold(title, Request(target=HEAVY, settings=SLOW, options={"nodes": "2"}, on=name), faults)
+        return hold(
+            title, Request(target=HEAVY, settings=SLOW, options={"nodes": "2"}, on=name), faults
+        )
     finally:
         sandbox.down(name)
 
@@ -107,7 +110,9 @@ def main(arguments: list[str]) -> int:
     wanted = [name for name in arguments if name in parts] or list(parts)
     found = [part for name in wanted for part in parts[name]()]
     about = machine()
-    words = f"{about['cores']} cores, {about['cpu']}, Python {about['python']}, torch {about['torch']}"
+    words = (
+        f"{about['cores']} cores, {about['cpu']}, Python {about['python']}, torch {about['torch']}"
+    )
     text = "\n\n".join((f"Held on {about['date']}: {words}.", *(page for _, page in found)))
     print(text)
     if "--docs" in arguments:

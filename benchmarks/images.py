@@ -1,7 +1,9 @@
-"""CIFAR-10: augmentation of whole batches against a DataLoader, and training against Lightning with that DataLoader.
+"""CIFAR-10: augmentation of whole batches against a DataLoader, and training against Lightning with
+that DataLoader.
 
-Augmentation is compared with one thread against the two workers of the DataLoader. Both sides train with one thread for
-each core of the machine, which the DataLoader's workers share with them, as on any machine.
+Augmentation is compared with one thread against the two workers of the DataLoader. Both sides train
+with one thread for each core of the machine, which the DataLoader's workers share with them, as on
+any machine.
 """
 
 import os
@@ -26,7 +28,9 @@ def script(name: str, *words: str, threads: int = 1) -> float:
 
 
 def augmented(repeats: int) -> Line:
-    pairs = [(script("whole_batches.py", "3"), script("with_dataloader.py", "3")) for _ in range(repeats)]
+    pairs = [
+        (script("whole_batches.py", "3"), script("with_dataloader.py", "3")) for _ in range(repeats)
+    ]
     return faster("augmented images / DataLoader, speed", pairs, 4)
 
 

@@ -1,9 +1,10 @@
-"""The keras engine against plain `model.fit`, and its tf.data pipeline against the one that courses show.
+"""The keras engine against plain `model.fit`, and its tf.data pipeline against the one that courses
+show.
 
-Every side is a whole process; what is compared is the time of its epochs after the first, so that starting up and
-tracing are no part of it. All train with one thread. The other side is TensorFlow as users run it; what the engine
-asks for besides, such as sums that are the same in every run, is part of ours alone. Needs TensorFlow:
-pip install 'rampup[keras]'.
+Every side is a whole process; what is compared is the time of its epochs after the first, so that
+starting up and tracing are no part of it. All train with one thread. The other side is TensorFlow
+as users run it; what the engine asks for besides, such as sums that are the same in every run, is
+part of ours alone. Needs TensorFlow: pip install 'rampup[keras]'.
 """
 
 import importlib.util

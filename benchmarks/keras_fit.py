@@ -1,4 +1,5 @@
-"""The questions recipe with plain `model.fit` on the engine's own tf.data pipeline: prints `epoch_s SECONDS`.
+"""The questions recipe with plain `model.fit` on the engine's own tf.data pipeline: prints `epoch_s
+SECONDS`.
 
 python benchmarks/keras_fit.py ROWS EPOCHS
 """
@@ -9,10 +10,10 @@ import time
 from typing import Any
 
 from benchmarks.keras_questions import recipe, settings_of
-from rampup.engines import keras_data
-from rampup.engines.keras_setup import tf, tf_keras
-from rampup.engines.keras_task import optimizer_of
-from rampup.engines.keras_world import World
+from rampup.engines.keras import data as keras_data
+from rampup.engines.keras.setup import tf, tf_keras
+from rampup.engines.keras.task import optimizer_of
+from rampup.engines.keras.world import World
 from rampup.runtime.context import RankContext
 
 
@@ -24,9 +25,12 @@ def main(rows: int, epochs: int) -> None:
     model = task.model()
     model.compile(optimizer=optimizer_of(settings), **{**task.compile_settings(), "metrics": []})
     steps = -(-len(train) // settings.batch_size)
-    batches = keras_data.training(train, settings.batch_size, settings.seed, 0, steps * epochs, world)
+    batches = keras_data.training(
+        train, settings.batch_size, settings.seed, 0, steps * epochs, world
+    )
     usual = model.train_step
-    # The pipeline has a piece for each replica. Taken apart here it costs nothing, and in a `.map` a few percent.
+    # The pipeline has a piece for each replica. Taken apart here it costs nothing, and in a `.map`
+    # a few percent.
     model.train_step = lambda pieces: usual(pieces[0][:2])
     clock = Clock()
     model.fit(batches, steps_per_epoch=steps, epochs=epochs, verbose=0, callbacks=[clock])
@@ -34,7 +38,8 @@ def main(rows: int, epochs: int) -> None:
 
 
 def as_users_run_it(threads: int) -> None:
-    """As many threads as the engine has, and nothing else that it sets: above all no exact arithmetic, which costs."""
+    """As many threads as the engine has, and nothing else that it sets: above all no exact
+    arithmetic, which costs."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
 

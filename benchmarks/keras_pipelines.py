@@ -1,4 +1,5 @@
-"""One pass over the questions through a tf.data pipeline, and nothing else: prints `epoch_s SECONDS`.
+"""One pass over the questions through a tf.data pipeline, and nothing else: prints `epoch_s
+SECONDS`.
 
 python benchmarks/keras_pipelines.py ours|document ROWS
 """
@@ -10,9 +11,10 @@ from typing import Any
 from benchmarks.keras_fit import as_users_run_it
 from benchmarks.keras_questions import recipe, settings_of
 from benchmarks.measure import timed
-from rampup.engines import keras_data, keras_setup
-from rampup.engines.keras_setup import tf
-from rampup.engines.keras_world import World
+from rampup.engines.keras import data as keras_data
+from rampup.engines.keras import setup as keras_setup
+from rampup.engines.keras.setup import tf
+from rampup.engines.keras.world import World
 from rampup.runtime.context import RankContext
 
 PASSES, THREADS = 12, 2
@@ -29,13 +31,16 @@ def main(which: str, rows: int) -> None:
     size, batch_size = len(data), settings.batch_size
     steps = -(-size // batch_size)
     if which == "ours":
-        batches = keras_data.training(data, batch_size, settings.seed, 0, PASSES * steps, World(context))
+        batches = keras_data.training(
+            data, batch_size, settings.seed, 0, PASSES * steps, World(context)
+        )
     else:
         samples = tf.data.Dataset.from_tensor_slices(data.batch(tf.range(size)))
         batches = samples.repeat().shuffle(size).batch(batch_size)
     stream = iter(batches)
     passed = [timed(lambda: consume(stream, steps)) for _ in range(PASSES)]
-    print("epoch_s", statistics.median(passed[1:]))  # the first one also fills the document's buffer
+    # the first one also fills the document's buffer
+    print("epoch_s", statistics.median(passed[1:]))
 
 
 @tf.function  # type: ignore[untyped-decorator]

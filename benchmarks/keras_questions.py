@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from rampup.recipes import load
+from rampup.config import recipes as load
+from rampup.core.settings import Settings
 from rampup.recipes.questions.train import Questions
-from rampup.runtime.settings import Settings
 
 
 def settings_of(rows: int) -> Settings:

@@ -1,8 +1,10 @@
-"""The lightning engine against the stock Trainer: the time of a step, and what SIGKILL in the middle of a save costs.
+"""The lightning engine against the stock Trainer: the time of a step, and what SIGKILL in the
+middle of a save costs.
 
-Both sides train the same module in this process, one after the other, with the same logging interval; neither has a
-progress bar, and neither saves while it is timed. CPU time of all threads is compared. For the kills a process does
-nothing but save, again and again, to the same file; afterwards the file must load.
+Both sides train the same module in this process, one after the other, with the same logging
+interval; neither has a progress bar, and neither saves while it is timed. CPU time of all threads
+is compared. For the kills a process does nothing but save, again and again, to the same file;
+afterwards the file must load.
 """
 
 import json
@@ -32,7 +34,8 @@ def epoch_s(train: Callable[[], object]) -> float:
 
 
 def one_after_the_other(turn: int) -> tuple[float, float]:
-    """Who goes first takes turns: a machine that gets quicker or slower is then on nobody's side."""
+    """Who goes first takes turns: a machine that gets quicker or slower is then on nobody's
+    side."""
     if turn % 2:
         theirs = epoch_s(with_stock)
         return epoch_s(with_rampup), theirs
@@ -48,14 +51,16 @@ def with_stock() -> None:
     with tempfile.TemporaryDirectory() as folder:
         options: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False}
         logger = CSVLogger(folder)
-        pl.Trainer(max_epochs=EPOCHS, logger=logger, enable_checkpointing=False, **options).fit(Timed())
+        pl.Trainer(max_epochs=EPOCHS, logger=logger, enable_checkpointing=False, **options).fit(
+            Timed()
+        )
 
 
 def with_rampup() -> None:
     from rampup import worker
-    from rampup.config import Request, resolve
-    from rampup.plan import job_config
-    from rampup.rundir import RunDir
+    from rampup.config.resolve import Request, resolve
+    from rampup.rundir.files import RunDir
+    from rampup.runs.plan import job_config
     from rampup.runtime.context import RankContext
 
     words = (f"max_epochs={EPOCHS}", "checkpoint.every=never", "enable_model_summary=false")
@@ -64,7 +69,8 @@ def with_rampup() -> None:
         run = RunDir(Path(folder))
         run.attempt(1).path.mkdir(parents=True)
         run.config_file.write_text(json.dumps(job_config(spec, run.path, (), False)))
-        os.environ["RAMPUP_SUPERVISED"] = "1"  # as on one machine, where the launcher samples CPU and memory
+        # as on one machine, where the launcher samples CPU and memory
+        os.environ["RAMPUP_SUPERVISED"] = "1"
         worker.work(run, RankContext(run_dir=run.path, started=time.time(), threads=1))
 
 
@@ -78,12 +84,18 @@ def lost(plugins: Callable[[Path], list[Any]]) -> int:
     found = 0
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         file = Path(folder) / "last.ckpt"
-        options: dict[str, Any] = {"enable_progress_bar": False, "enable_checkpointing": False, "accelerator": "cpu"}
+        options: dict[str, Any] = {
+            "enable_progress_bar": False,
+            "enable_checkpointing": False,
+            "accelerator": "cpu",
+        }
         trainer = pl.Trainer(logger=False, plugins=plugins(Path(folder)), **options)
         trainer.strategy.connect(Large())
         trainer.save_checkpoint(file)
         for number in range(KILLS):
-            killed_while(lambda: trainer.save_checkpoint(file), random.Random(number).uniform(0.05, 0.5))
+            killed_while(
+                lambda: trainer.save_checkpoint(file), random.Random(number).uniform(0.05, 0.5)
+            )
             try:
                 torch.load(file, weights_only=False)
             except Exception:  # whatever torch says of half a file
@@ -103,9 +115,9 @@ def killed_while(work: Callable[[], object], after_s: float) -> None:
 
 
 def kills() -> Line:
-    from rampup.engines.lightning_plugins import SafeCheckpointIO
-    from rampup.rundir import RunDir
-    from rampup.runtime.checkpoint import CheckpointStore
+    from rampup.engines.lightning.plugins import SafeCheckpointIO
+    from rampup.rundir.files import RunDir
+    from rampup.runtime.checkpoints.store import CheckpointStore
 
     before, tempfile.tempdir = tempfile.tempdir, str(SHARED_MEMORY)
     try:
@@ -113,10 +125,20 @@ def kills() -> Line:
         ours = lost(lambda folder: [SafeCheckpointIO(CheckpointStore(RunDir(folder), 1))])
     finally:
         tempfile.tempdir = before
-    return Line(f"{KILLS} kills in a save, checkpoints lost", ours, theirs, None, "", "0", ours == 0, unit="")
+    return Line(
+        f"{KILLS} kills in a save, checkpoints lost",
+        ours,
+        theirs,
+        None,
+        "",
+        "0",
+        ours == 0,
+        unit="",
+    )
 
 
-def lines(repeats: int = 15) -> Iterator[Line]:  # a difference of a few percent is seen in many short runs only
+# a difference of a few percent is seen in many short runs only
+def lines(repeats: int = 15) -> Iterator[Line]:
     import logging
 
     import torch

@@ -1,4 +1,5 @@
-"""The MLP of the tutorials on data in memory: a LightningModule that knows nothing of rampup and times its epochs."""
+"""The MLP of the tutorials on data in memory: a LightningModule that knows nothing of rampup and
+times its epochs."""
 
 import time
 from typing import Any
@@ -18,7 +19,9 @@ class Timed(pl.LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10))
+        self.layers = nn.Sequential(
+            nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10)
+        )
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         images, labels = batch
@@ -31,7 +34,9 @@ class Timed(pl.LightningModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         data = TensorDataset(torch.randn(SAMPLES, 784), torch.randint(10, (SAMPLES,)))
-        whole_batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(data), BATCH, drop_last=False)
+        whole_batches = torch.utils.data.BatchSampler(
+            torch.utils.data.RandomSampler(data), BATCH, drop_last=False
+        )
         return DataLoader(data, sampler=whole_batches, batch_size=None)
 
     def on_train_epoch_start(self) -> None:

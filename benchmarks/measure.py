@@ -1,4 +1,5 @@
-"""Measuring on a noisy machine: the two sides alternate, the median is compared, the spread is shown."""
+"""Measuring on a noisy machine: the two sides alternate, the median is compared, the spread is
+shown."""
 
 import statistics
 import subprocess
@@ -9,7 +10,8 @@ from msgspec import Struct
 
 
 class Line(Struct, frozen=True):
-    """One line of the table: `ours` against `theirs` in seconds, and the bound that must hold for the ratio."""
+    """One line of the table: `ours` against `theirs` in seconds, and the bound that must hold for
+    the ratio."""
 
     name: str
     ours_s: float
@@ -31,11 +33,17 @@ def timed(work: Callable[[], object]) -> float:
 
 def command(argv: Sequence[str], **options: object) -> Callable[[], object]:
     """A whole process, as a user starts it."""
-    return lambda: subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)  # type: ignore[call-overload]
+    return lambda: subprocess.run(
+        argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    )  # type: ignore[call-overload]
 
 
 def compare(
-    name: str, ours: Callable[[], object], theirs: Callable[[], object], at_most: float, repeats: int = 7
+    name: str,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    at_most: float,
+    repeats: int = 7,
 ) -> Line:
     """Alternate both sides, so that a busy minute of the machine hits both."""
     ours(), theirs()  # warm caches are the common case
@@ -47,24 +55,37 @@ def compare(
 
 
 def faster(name: str, pairs: Sequence[tuple[float, float]], at_least: float) -> Line:
-    """Pairs are seconds, ours and theirs, measured one after the other; ours must be so many times faster."""
+    """Pairs are seconds, ours and theirs, measured one after the other; ours must be so many times
+    faster."""
     ratios = [theirs / ours for ours, theirs in pairs]
     ratio = statistics.median(ratios)
-    return Line(name, *medians(pairs), ratio, spread_of(ratios), f">= {at_least:g}x", ratio >= at_least)
+    return Line(
+        name, *medians(pairs), ratio, spread_of(ratios), f">= {at_least:g}x", ratio >= at_least
+    )
 
 
 def not_slower(name: str, pairs: Sequence[tuple[float, float]], at_most: float) -> Line:
     """The same, where ours may take so many times as long."""
     ratios = [ours / theirs for ours, theirs in pairs]
     ratio = statistics.median(ratios)
-    return Line(name, *medians(pairs), ratio, spread_of(ratios), f"<= {at_most:g}x", ratio <= at_most)
+    return Line(
+        name, *medians(pairs), ratio, spread_of(ratios), f"<= {at_most:g}x", ratio <= at_most
+    )
 
 
 def absolute(name: str, work: Callable[[], object], at_most_s: float, repeats: int = 5) -> Line:
     work()
     spent = [timed(work) for _ in range(repeats)]
     median = statistics.median(spent)
-    return Line(name, median, None, None, f"{spread_of(spent)} s", f"<= {at_most_s:g} s", median <= at_most_s)
+    return Line(
+        name,
+        median,
+        None,
+        None,
+        f"{spread_of(spent)} s",
+        f"<= {at_most_s:g} s",
+        median <= at_most_s,
+    )
 
 
 def medians(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

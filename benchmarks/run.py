@@ -1,4 +1,5 @@
-"""`make bench`: every line as a table on stdout and in bench.json; exits with 1 when a bound does not hold.
+"""`make bench`: every line as a table on stdout and in bench.json; exits with 1 when a bound does
+not hold.
 
 python -m benchmarks.run                      all, in about half an hour
 python -m benchmarks.run control training     these parts alone; in bench.json they replace what was there of them
@@ -19,7 +20,7 @@ from msgspec import convert, to_builtins
 
 from benchmarks import checkpoints, control, images, keras, lightning, slurm, training, watching
 from benchmarks.measure import Line
-from rampup.engines import cpu
+from rampup.core import cpu
 
 DOCS = Path("docs/performance.md")
 JSON = Path("bench.json")
@@ -47,9 +48,25 @@ def machine() -> dict[str, Any]:
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    ours, theirs = ("" if value is None else shown(value, line.unit) for value in (line.ours_s, line.theirs_s))
-    ratio = "" if line.ratio is None else f"{line.ratio:.2f}" if line.ratio >= 0.1 else f"{line.ratio:.4f}"
-    return line.name, ours, theirs, ratio, line.spread, line.bound, "yes" if line.holds else "**no**"
+    ours, theirs = (
+        "" if value is None else shown(value, line.unit) for value in (line.ours_s, line.theirs_s)
+    )
+    ratio = (
+        ""
+        if line.ratio is None
+        else f"{line.ratio:.2f}"
+        if line.ratio >= 0.1
+        else f"{line.ratio:.4f}"
+    )
+    return (
+        line.name,
+        ours,
+        theirs,
+        ratio,
+        line.spread,
+        line.bound,
+        "yes" if line.holds else "**no**",
+    )
 
 
 def shown(value: float, unit: str) -> str:
@@ -65,9 +82,14 @@ def markdown(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def tables(about: dict[str, Any], lines: list[Line], profiles: Profiles) -> str:
     words = f"{about['cores']} cores, {about['cpu']}, no GPU, Python {about['python']}, torch {about['torch']}"
-    text = f"Measured on {about['date']}: {words}.\n\n" + markdown(HEAD, [cells(line) for line in lines])
+    text = f"Measured on {about['date']}: {words}.\n\n" + markdown(
+        HEAD, [cells(line) for line in lines]
+    )
     for name, parts in profiles.items():
-        rows = [(part, f"{value:.1f}", f"{100 * value / parts['whole']:.1f} %") for part, value in parts.items()]
+        rows = [
+            (part, f"{value:.1f}", f"{100 * value / parts['whole']:.1f} %")
+            for part, value in parts.items()
+        ]
         text += "\n\n" + markdown((name, "µs", "share"), rows)
     return text
 
@@ -102,7 +124,11 @@ def main(arguments: list[str]) -> int:
 
 def among_known(found: list[Line], profiles: Profiles) -> tuple[list[Line], Profiles]:
     """All lines: those measured now in the places of the old ones, new ones at the end."""
-    before = json.loads(JSON.read_text(encoding="utf-8")) if JSON.exists() else {"lines": [], "profiles": {}}
+    before = (
+        json.loads(JSON.read_text(encoding="utf-8"))
+        if JSON.exists()
+        else {"lines": [], "profiles": {}}
+    )
     now = {line.name: line for line in found}
     old = [convert(line, Line) for line in before["lines"]]
     kept = [now.pop(line.name, line) for line in old]

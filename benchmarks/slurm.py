@@ -1,5 +1,5 @@
-"""From the command to the first line of the user's code: `rampup run --on sandbox` against sbatch by hand; and how
-long 200 runs take to submit."""
+"""From the command to the first line of the user's code: `rampup run --on sandbox` against sbatch
+by hand; and how long 200 runs take to submit."""
 
 import itertools
 import os
@@ -73,14 +73,18 @@ def sweep_line(env: dict[str, str], folder: str) -> Line:
         ]
         subprocess.run(words, env=env, cwd=folder, check=True, capture_output=True)
 
-    line = absolute(f"`rampup sweep`, {RUNS} runs in {RUNS // ARRAY} arrays", submit, SWEEP_S, repeats=3)
+    line = absolute(
+        f"`rampup sweep`, {RUNS} runs in {RUNS // ARRAY} arrays", submit, SWEEP_S, repeats=3
+    )
     subprocess.run(["scancel", f"--user={os.getuid()}"], env=env, check=True)
     return line
 
 
 def lines() -> Iterator[Line]:
     if shutil.which("sbatch") is None:
-        print("rampup run --on sandbox: left out (apt-get install slurm-wlm slurmdbd munge mariadb-server)")
+        print(
+            "rampup run --on sandbox: left out (apt-get install slurm-wlm slurmdbd munge mariadb-server)"
+        )
         return
     with sandbox() as env, tempfile.TemporaryDirectory() as folder:
         yield sweep_line(env, folder)
@@ -89,11 +93,20 @@ def lines() -> Iterator[Line]:
         script.write_text(f'#!/bin/bash\nsrun {sys.executable} -c "{FIRST_LINE}" {stamp}\n')
         by_hand = ["sbatch", "--nodes=1", "--ntasks-per-node=1", "--output=/dev/null", str(script)]
         ours = [RAMPUP, "run", "--on", "bench", "--", *program]
-        pairs = [(to_first_line(ours, stamp, env), to_first_line(by_hand, stamp, env)) for _ in range(REPEATS)]
+        pairs = [
+            (to_first_line(ours, stamp, env), to_first_line(by_hand, stamp, env))
+            for _ in range(REPEATS)
+        ]
     mine, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
     more = sorted(one - other for one, other in pairs)
     spread = f"{more[0]:+.2f}..{more[-1]:+.2f} s"
     bound = f"<= {AT_MOST_S:g} s more"
     yield Line(
-        "rampup run / sbatch, to first line", mine, theirs, mine / theirs, spread, bound, mine - theirs <= AT_MOST_S
+        "rampup run / sbatch, to first line",
+        mine,
+        theirs,
+        mine / theirs,
+        spread,
+        bound,
+        mine - theirs <= AT_MOST_S,
     )

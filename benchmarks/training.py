@@ -1,7 +1,8 @@
-"""The torch engine against what people write by hand: one rank on MNIST, two ranks on a wider network.
+"""The torch engine against what people write by hand: one rank on MNIST, two ranks on a wider
+network.
 
-Every side is a whole process as a user starts it; what is compared is the time of its epochs after the first, so that
-starting up is no part of it. All train with one thread per rank.
+Every side is a whole process as a user starts it; what is compared is the time of its epochs after
+the first, so that starting up is no part of it. All train with one thread per rank.
 """
 
 import json
@@ -28,7 +29,9 @@ def with_rampup(samples: int, *words: str, cpus: int = 1) -> float:
         env = {**os.environ, "RAMPUP_RUNS": folder, "XDG_STATE_HOME": folder}
         argv = [RAMPUP, "run", *words, "--cpus-per-task", str(cpus), "checkpoint.every=never"]
         subprocess.run(argv, env=env, check=True, capture_output=True)
-        done = subprocess.run([RAMPUP, "show", "--history", "--json"], env=env, check=True, capture_output=True)
+        done = subprocess.run(
+            [RAMPUP, "show", "--history", "--json"], env=env, check=True, capture_output=True
+        )
     rates = [float(row["samples_s"]) for row in json.loads(done.stdout) if "samples_s" in row]
     return samples / statistics.median(rates[1:])
 
@@ -46,7 +49,9 @@ def by_hand() -> float:
 
 
 def with_lightning() -> float:
-    return with_script([sys.executable, str(HERE / "mnist" / "with_lightning.py"), str(LIGHTNING_EPOCHS)])
+    return with_script(
+        [sys.executable, str(HERE / "mnist" / "with_lightning.py"), str(LIGHTNING_EPOCHS)]
+    )
 
 
 def with_torchrun() -> float:

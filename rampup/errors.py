@@ -1,4 +1,5 @@
-"""The errors a user can meet. Raised anywhere, caught once: by the command line, which prints message and hint.
+"""The errors a user can meet. Raised anywhere, caught once: by the command line, which prints
+message and hint.
 
 RampupError                 exit 1   something failed
 ├── UsageError              exit 2   the command line does not make sense
@@ -50,7 +51,8 @@ class RunNotFound(RampupError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The hint for an unknown name: the closest known one, and the list; of a long one the closest ones."""
+    """The hint for an unknown name: the closest known one, and the list; of a long one the closest
+    ones."""
     import difflib  # only a mistake pays for it
 
     names = sorted(known)

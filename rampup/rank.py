@@ -1,8 +1,9 @@
-"""One rank: learn who it is, meet the others, then become the user's program. Copied into every run directory.
+"""One rank: learn who it is, meet the others, then become the user's program. Copied into every run
+directory.
 
-Started once per rank by a launcher, on a node that may have nothing but an old Python: standard library only,
-Python >= 3.6, imports nothing of rampup. The argv to run is read from config.json, so no user value ever passes
-through a shell.
+Started once per rank by a launcher, on a node that may have nothing but an old Python: standard
+library only, Python >= 3.6, imports nothing of rampup. The argv to run is read from config.json, so
+no user value ever passes through a shell.
 """
 
 import argparse
@@ -37,18 +38,21 @@ class NotReadyError(Exception):
         self.message, self.hint, self.code = message, hint, code
 
 
-# who am I ---------------------------------------------------------------------------------------------------------
+# who am I -----------------------------------------------------------------------------------------
 
 
 def place() -> Dict[str, int]:
-    """Who the environment says that this is: torchrun's and Open MPI's own words, or those of Slurm's task."""
+    """Who the environment says that this is: torchrun's and Open MPI's own words, or those of
+    Slurm's task."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
     elif "OMPI_COMM_WORLD_RANK" in os.environ:
         names = ["OMPI_COMM_WORLD_" + name for name in ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE")]
     else:
         names = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", ""]
-    rank, local_rank, size, here = (int(os.environ.get(name, low)) for name, low in zip(names, (0, 0, 1, 0)))
+    rank, local_rank, size, here = (
+        int(os.environ.get(name, low)) for name, low in zip(names, (0, 0, 1, 0))
+    )
     here = here or max(1, size // int(os.environ.get("SLURM_NNODES", 1)))
     return {"rank": rank, "local_rank": local_rank, "size": size, "here": here}
 
@@ -64,18 +68,35 @@ def parse(argv: List[str]) -> argparse.Namespace:
     parser.add_argument("--world-size", type=int, default=found["size"])
     parser.add_argument("--local-world-size", type=int, default=found["here"])
     parser.add_argument("--node-rank", type=int, default=found["rank"] // found["here"])
-    parser.add_argument("--agent", type=int, default=0, help="become an agent of torchrun, for so many ranks")
+    parser.add_argument(
+        "--agent", type=int, default=0, help="become an agent of torchrun, for so many ranks"
+    )
     parser.add_argument("--node", default=slurm.get("SLURMD_NODENAME") or socket.gethostname())
     parser.add_argument("--master-addr", default="127.0.0.1")
     parser.add_argument("--hosts", default="", help="names of the nodes, in order, with commas")
     parser.add_argument("--port-retry", type=int, default=0)
-    parser.add_argument("--cpus", type=int, default=0, help="CPUs of this rank, where the launcher knows them")
+    parser.add_argument(
+        "--cpus", type=int, default=0, help="CPUs of this rank, where the launcher knows them"
+    )
     parser.add_argument("--started", default=str(time.time()))
-    parser.add_argument("--stop-at", default="", help="when to stop in good order, in seconds since 1970")
-    parser.add_argument("--stay", action="store_true", help="wait for the program, and leave word when it ends with 85")
+    parser.add_argument(
+        "--stop-at", default="", help="when to stop in good order, in seconds since 1970"
+    )
+    parser.add_argument(
+        "--stay",
+        action="store_true",
+        help="wait for the program, and leave word when it ends with 85",
+    )
     parser.add_argument("--run-hash", default="", help="sha256 of run.json where the job began")
-    parser.add_argument("--files-within", type=float, default=30.0, help="seconds for a shared file system to catch up")
-    parser.add_argument("--meet-within", type=float, default=45.0, help="seconds for all ranks to come together")
+    parser.add_argument(
+        "--files-within",
+        type=float,
+        default=30.0,
+        help="seconds for a shared file system to catch up",
+    )
+    parser.add_argument(
+        "--meet-within", type=float, default=45.0, help="seconds for all ranks to come together"
+    )
     return parser.parse_args(argv)
 
 
@@ -113,21 +134,24 @@ def check_size(options: argparse.Namespace, config: Dict[str, Any]) -> None:
     if options.world_size != asked:
         raise NotReadyError(
             "%d tasks were started, the run has %d ranks" % (options.world_size, asked),
-            "the job script must say #SBATCH --nodes=%d and --ntasks-per-node=%d" % (asked // per_node, per_node),
+            "the job script must say #SBATCH --nodes=%d and --ntasks-per-node=%d"
+            % (asked // per_node, per_node),
         )
 
 
-# the context ------------------------------------------------------------------------------------------------------
+# the context --------------------------------------------------------------------------------------
 
 
 def port_of(identity: str, retry: int) -> int:
-    """The first port of the block that belongs to this attempt, the same on every node without asking anyone."""
+    """The first port of the block that belongs to this attempt, the same on every node without
+    asking anyone."""
     block = (zlib.crc32(identity.encode("utf-8", "surrogateescape")) + retry) % PORT_BLOCKS
     return FIRST_PORT + PORTS_IN_BLOCK * block
 
 
 def threads_of(asked: int, granted: int, local_world: int) -> int:
-    """Threads of one rank: CPUs that were asked for, what the user exported, CPUs that were granted, a fair share."""
+    """Threads of one rank: CPUs that were asked for, what the user exported, CPUs that were
+    granted, a fair share."""
     if asked:
         return asked
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
@@ -142,7 +166,8 @@ def threads_of(asked: int, granted: int, local_world: int) -> int:
 
 
 def interface_to(address: str) -> str:
-    """The network interface that leads there. gloo looks its own host name up otherwise, which may not exist."""
+    """The network interface that leads there. gloo looks its own host name up otherwise, which may
+    not exist."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))  # sends nothing: the kernel only chooses the way
@@ -162,7 +187,11 @@ def interface_to(address: str) -> str:
 def context_of(options: argparse.Namespace, config: Dict[str, Any]) -> Dict[str, str]:
     """The variables of torchrun, and TF_CONFIG: a script written for either runs unchanged."""
     port = port_of("%s/%d" % (options.run_dir, options.attempt), options.port_retry)
-    threads = str(threads_of(config["resources"].get("cpus_per_task") or 0, options.cpus, options.local_world_size))
+    threads = str(
+        threads_of(
+            config["resources"].get("cpus_per_task") or 0, options.cpus, options.local_world_size
+        )
+    )
     context = {
         "RANK": options.rank,
         "LOCAL_RANK": options.local_rank,
@@ -188,7 +217,8 @@ def context_of(options: argparse.Namespace, config: Dict[str, Any]) -> Dict[str,
 
 
 def tensorflow_config(addresses: List[str], rank: int, port: int) -> str:
-    """TF_CONFIG: one worker per rank, each with a port of this attempt's block; empty if the block is too small."""
+    """TF_CONFIG: one worker per rank, each with a port of this attempt's block; empty if the block
+    is too small."""
     before = [addresses[:index].count(address) for index, address in enumerate(addresses)]
     if max(before) + 1 >= PORTS_IN_BLOCK - 1:
         return ""
@@ -196,17 +226,24 @@ def tensorflow_config(addresses: List[str], rank: int, port: int) -> str:
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
 
 
-# meeting the others -----------------------------------------------------------------------------------------------
+# meeting the others -------------------------------------------------------------------------------
 
 
 def meet(options: argparse.Namespace, port: int, config_hash: str) -> List[str]:
-    """Every rank is here, knows the same settings and reaches rank 0; returns their addresses, in order.
+    """Every rank is here, knows the same settings and reaches rank 0; returns their addresses, in
+    order.
 
-    Rank 0 collects one line from each other rank and answers all of them, so a missing or odd rank is named within
-    seconds, before a framework would wait for minutes.
+    Rank 0 collects one line from each other rank and answers all of them, so a missing or odd rank
+    is named within seconds, before a framework would wait for minutes.
     """
     run = "%s/%d" % (os.path.basename(options.run_dir), options.attempt)
-    me = {"run": run, "rank": options.rank, "node": options.node, "hash": config_hash, "size": options.world_size}
+    me = {
+        "run": run,
+        "rank": options.rank,
+        "node": options.node,
+        "hash": config_hash,
+        "size": options.world_size,
+    }
     me["hosts"], me["per_node"] = options.hosts, options.local_world_size
     if options.world_size == 1:
         return [options.master_addr]
@@ -226,7 +263,9 @@ def collect(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
         try:
             server.bind(("", place[1]))
         except OSError:  # free a moment ago
-            raise NotReadyError("port %d is taken" % place[1], "the next block is tried", PORT_TAKEN)
+            raise NotReadyError(
+                "port %d is taken" % place[1], "the next block is tried", PORT_TAKEN
+            )
         server.listen(me["size"])
         while len(here) < me["size"] and time.time() < deadline:
             server.settimeout(max(0.1, deadline - time.time()))
@@ -234,9 +273,14 @@ def collect(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
                 caller, address = server.accept()
                 caller.settimeout(5)
                 other = json.loads(caller.makefile("r").readline())
-                if other["run"] == me["run"] and other["size"] > other["rank"] >= 0 and "hash" in other:
+                if (
+                    other["run"] == me["run"]
+                    and other["size"] > other["rank"] >= 0
+                    and "hash" in other
+                ):
                     here[other["rank"]] = (address[0], other, caller)
-            except (OSError, ValueError, TypeError, KeyError):  # nobody came in time, or a stranger knocked
+            except (OSError, ValueError, TypeError, KeyError):
+                # nobody came in time, or a stranger knocked
                 continue
     verdict = judge(me, here)
     for _, _, caller in here.values():
@@ -257,10 +301,15 @@ def judge(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
             "problem": "rank %s did not come; here are: %s" % (absent, others),
             "hint": "see the log of the missing rank; its node must reach %s" % me["node"],
         }
-    odd = [other for _, other, _ in here.values() if other["hash"] != me["hash"] or other["size"] != me["size"]]
+    odd = [
+        other
+        for _, other, _ in here.values()
+        if other["hash"] != me["hash"] or other["size"] != me["size"]
+    ]
     if odd:
         return {
-            "problem": "rank %d on node %s has other settings than rank 0" % (odd[0]["rank"], odd[0]["node"]),
+            "problem": "rank %d on node %s has other settings than rank 0"
+            % (odd[0]["rank"], odd[0]["node"]),
             "hint": "config.json of the run differs between nodes: is the run directory on shared storage?",
         }
     return {"addresses": [here[rank][0] for rank in range(me["size"])]}
@@ -289,7 +338,8 @@ def report_to(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]
             why = str(error)
         time.sleep(0.05)
     return {
-        "problem": "rank %d on node %s can't reach rank 0 at %s:%d: %s" % (me["rank"], me["node"], *place, why),
+        "problem": "rank %d on node %s can't reach rank 0 at %s:%d: %s"
+        % (me["rank"], me["node"], *place, why),
         "hint": "nodes must reach each other on ports %d to %d"
         % (FIRST_PORT, FIRST_PORT + PORT_BLOCKS * PORTS_IN_BLOCK),
     }
@@ -305,7 +355,7 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-# the program ------------------------------------------------------------------------------------------------------
+# the program --------------------------------------------------------------------------------------
 
 
 def attempt_file(options: argparse.Namespace, name: str) -> str:
@@ -345,7 +395,11 @@ def prepare(options: argparse.Namespace) -> Any:
 
 def leave(error: Exception, options: argparse.Namespace) -> None:
     """Say why, where people look and where readers look, and end."""
-    message = getattr(error, "message", "") or "rank %d on node %s: %s" % (options.rank, options.node, error)
+    message = getattr(error, "message", "") or "rank %d on node %s: %s" % (
+        options.rank,
+        options.node,
+        error,
+    )
     hint = getattr(error, "hint", "")
     code = getattr(error, "code", NOT_READY)
     sys.stderr.write("rampup: %s\nhint: %s\n" % (message, hint))
@@ -353,11 +407,18 @@ def leave(error: Exception, options: argparse.Namespace) -> None:
         # srun ends with the highest code of all tasks, so the launcher is told by a file
         open(attempt_file(options, "port-taken"), "w").close()
     else:
-        facts = {"t": time.time(), "rank": options.rank, "type": "NotReady", "message": message, "hint": hint}
+        facts = {
+            "t": time.time(),
+            "rank": options.rank,
+            "type": "NotReady",
+            "message": message,
+            "hint": hint,
+        }
         try:
             with open(attempt_file(options, "error-%d.json" % options.rank), "w") as file:
                 json.dump(facts, file)
-        except OSError:  # the run directory is what is missing; the words above are in Slurm's own log
+        except OSError:
+            # the run directory is what is missing; the words above are in Slurm's own log
             pass
     sys.stderr.flush()
     os._exit(code)
@@ -373,14 +434,18 @@ def become(argv: List[str], env: Dict[str, str]) -> None:
 
 
 def container_of(config: Dict[str, Any]) -> List[str]:
-    """The words before the program, when that is inside an image; the job knows which program opens it."""
+    """The words before the program, when that is inside an image; the job knows which program opens
+    it."""
     words = config.get("environment", {}).get("container") or []
     inside = "TORCHELASTIC_RUN_ID" in os.environ  # the agent is in there already, and we with it
-    return [os.environ.get("RAMPUP_CONTAINER", words[0]), *words[1:]] if words and not inside else []
+    return (
+        [os.environ.get("RAMPUP_CONTAINER", words[0]), *words[1:]] if words and not inside else []
+    )
 
 
 def agent_of(options: argparse.Namespace) -> List[str]:
-    """The agent of this node. It starts rank.py again for each rank, with what this one was told."""
+    """The agent of this node. It starts rank.py again for each rank, with what this one was
+    told."""
     config = read_config(options)
     program, container = config["argv"][0], container_of(config)
     own = "python" if container else sys.executable  # an image has its own
@@ -391,17 +456,26 @@ def agent_of(options: argparse.Namespace) -> List[str]:
     return [
         *container,
         program if os.path.basename(program).startswith("python") else own,  # who has torch
-        *("-m", "torch.distributed.run", "--nnodes=%d" % options.world_size, "--nproc-per-node=%d" % options.agent),
-        *("--node-rank=%d" % options.rank, "--master-addr=" + options.master_addr, "--master-port=%d" % port),
+        *(
+            "-m",
+            "torch.distributed.run",
+            "--nnodes=%d" % options.world_size,
+            "--nproc-per-node=%d" % options.agent,
+        ),
+        *(
+            "--node-rank=%d" % options.rank,
+            "--master-addr=" + options.master_addr,
+            "--master-port=%d" % port,
+        ),
         *("--max-restarts=0", "--no-python", own, "-I", "-S", os.path.abspath(__file__)),
         *rest,
     ]
 
 
 def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) -> None:
-    """Run a user's program as a child. Where its 85 would make srun kill the others in their save, leave word in a
-    file instead and end well. Slurm's signals go to all processes of a step, so the child has them too; torchrun and
-    Open MPI signal only what they have started."""
+    """Run a user's program as a child. Where its 85 would make srun kill the others in their save,
+    leave word in a file instead and end well. Slurm's signals go to all processes of a step, so the
+    child has them too; torchrun and Open MPI signal only what they have started."""
     alone = "TORCHELASTIC_RUN_ID" in env or "OMPI_COMM_WORLD_RANK" in env
     child = os.fork()
     if child == 0:
@@ -413,7 +487,8 @@ def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) 
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     if code == AGAIN:
         try:
-            with open(attempt_file(options, "again"), "x") as file:  # where the program has said why, that stays
+            # where the program has said why, that stays
+            with open(attempt_file(options, "again"), "x") as file:
                 file.write("asked\n")
         except FileExistsError:
             pass
@@ -422,7 +497,8 @@ def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) 
 
 
 def die_with_parent() -> None:
-    """Open MPI kills what it has started, not what that has started. Linux only: PR_SET_PDEATHSIG."""
+    """Open MPI kills what it has started, not what that has started. Linux only:
+    PR_SET_PDEATHSIG."""
     if sys.platform.startswith("linux"):
         import ctypes
 
@@ -431,7 +507,8 @@ def die_with_parent() -> None:
 
 def main() -> None:
     options = parse(sys.argv[1:])
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Slurm's warning: only for a program that asks for it
+    # Slurm's warning: only for a program that asks for it
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
         if options.agent:
             become(agent_of(options), dict(os.environ, OMP_NUM_THREADS=str(options.cpus or 1)))

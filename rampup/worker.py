@@ -1,7 +1,9 @@
-"""The job side of an engine recipe: `python -m rampup.worker RUN_DIR`, started by rank.py once for every rank.
+"""The job side of an engine recipe: `python -m rampup.worker RUN_DIR`, started by rank.py once for
+every rank.
 
-Reads the run directory, builds the job, imports the recipe, hands both to the engine, and records how it ended. A
-failure leaves error-<rank>.json, one line and a hint or a traceback in the rank's log, and an exit code.
+Reads the run directory, builds the job, imports the recipe, hands both to the engine, and records
+how it ended. A failure leaves error-<rank>.json, one line and a hint or a traceback in the rank's
+log, and an exit code.
 """
 
 import atexit
@@ -15,14 +17,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from rampup.engines.lightning_version import check_installed
+from rampup.core.engines.lightning_version import check_installed
+from rampup.core.settings import Settings
 from rampup.errors import RampupError, Superseded, nearest
-from rampup.records import Record
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import Record
 from rampup.runtime import failure
 from rampup.runtime.context import RankContext, from_environ
 from rampup.runtime.job import Job, Outcome, open_job
-from rampup.runtime.settings import Settings
 
 
 def main(arguments: list[str]) -> int:
@@ -51,19 +53,22 @@ def work(run: RunDir, context: RankContext) -> None:
 
 
 def load_task(config: Record, settings: Settings) -> Any:
-    """What `entry` names: `train:Mnist` in the recipe's own package or folder, or a user's LightningModule."""
+    """What `entry` names: `train:Mnist` in the recipe's own package or folder, or a user's
+    LightningModule."""
     if config["engine"] == "lightning":
-        from rampup.engines.lightning_target import Target
+        from rampup.engines.lightning.target import Target
 
         return Target(config, settings)
     module_name, _, name = config["entry"].partition(":")
     module = _import_recipe(config, module_name)
     if not hasattr(module, name):
         known = [each for each, value in vars(module).items() if isinstance(value, type)]
-        raise RampupError(f"recipe {config['recipe']}: {module_name}.py has no {name!r}", nearest(name, known))
+        raise RampupError(
+            f"recipe {config['recipe']}: {module_name}.py has no {name!r}", nearest(name, known)
+        )
     found = getattr(module, name)
     if not isinstance(found, type):
-        from rampup.engines.keras_target import Target as Functions
+        from rampup.engines.keras.target import Target as Functions
 
         return Functions(found, config, settings)
     return found(settings)
@@ -77,7 +82,8 @@ def _import_recipe(config: Record, module_name: str) -> ModuleType:
 
 
 def _engine_name(config: Record, settings: Settings) -> str:
-    """Recipes of the torch engine have a choice; a class of the user's own may have an argument of that name."""
+    """Recipes of the torch engine have a choice; a class of the user's own may have an argument of
+    that name."""
     name: str = config["engine"]
     return settings.get("engine", name) if name == "torch" else name
 
@@ -85,7 +91,7 @@ def _engine_name(config: Record, settings: Settings) -> str:
 def _engine(name: str) -> ModuleType:
     if name == "lightning":
         check_installed()  # before anything of it is imported
-    return importlib.import_module(f"rampup.engines.{name}")
+    return importlib.import_module(f"rampup.engines.{name}.engine")
 
 
 def _record_end(job: Job, outcome: Outcome) -> None:
@@ -103,7 +109,8 @@ def _record_end(job: Job, outcome: Outcome) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End without unloading torch, which takes a second and frees nothing that the end of a process does not."""
+    """End without unloading torch, which takes a second and frees nothing that the end of a process
+    does not."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

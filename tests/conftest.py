@@ -22,18 +22,35 @@ class Cli:
         self.cwd = folder / "work"
         self.runs = folder / "runs"
         self.cwd.mkdir()
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAMPUP_", "OMP_"))}
-        kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"  # as in an activated environment
-        self.env = {**kept, "RAMPUP_RUNS": str(self.runs), "XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1"}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("RAMPUP_", "OMP_"))
+        }
+        # as in an activated environment
+        kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"
+        self.env = {
+            **kept,
+            "RAMPUP_RUNS": str(self.runs),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "NO_COLOR": "1",
+        }
 
     def __call__(
         self, *words: str, check: int | None = 0, timeout: float = 240, **env: str
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [*RAMPUP, *words], cwd=self.cwd, env={**self.env, **env}, capture_output=True, text=True, timeout=timeout
+            [*RAMPUP, *words],
+            cwd=self.cwd,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
         if check is not None:
-            assert done.returncode == check, f"{words} exited {done.returncode}\n{done.stdout}\n{done.stderr}"
+            assert done.returncode == check, (
+                f"{words} exited {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
         assert "Traceback" not in done.stderr or check not in (2, 3), done.stderr
         return done
 
@@ -43,7 +60,9 @@ class Cli:
         assert len(lines) == 1, lines
         return json.loads(lines[0])
 
-    def run_command(self, *command: str, options: tuple[str, ...] = (), check: int = 0, **env: str) -> Any:
+    def run_command(
+        self, *command: str, options: tuple[str, ...] = (), check: int = 0, **env: str
+    ) -> Any:
         """`rampup run --json -- command`, as an object."""
         done = self("run", *options, "--json", "--", *command, check=check, **env)
         return json.loads(done.stdout.splitlines()[-1])
@@ -73,7 +92,7 @@ def cli(tmp_path: Path) -> Cli:
 def mnist() -> Path:
     """Real MNIST in the user's own cache; fetched once, then verified."""
     subprocess.run([*RAMPUP, "fetch", "mnist"], check=True, timeout=300)
-    from rampup.data.fetch import folder
+    from rampup.datasets.fetch import folder
 
     return folder("mnist")
 
@@ -82,7 +101,7 @@ def mnist() -> Path:
 def cifar10() -> Path:
     """Real CIFAR-10 in the user's own cache; fetched once, then verified."""
     subprocess.run([*RAMPUP, "fetch", "cifar10"], check=True, timeout=600)
-    from rampup.data.fetch import folder
+    from rampup.datasets.fetch import folder
 
     return folder("cifar10")
 
@@ -92,7 +111,9 @@ def horovod_env() -> Path:
     """The real Horovod. Without it the tests are skipped; .ci/run builds it first."""
     found = Path(__file__).parents[1] / ".venv-horovod"
     if not (found / ".ready").exists():
-        pytest.skip("there is no .venv-horovod: `make horovod-env` builds it, once, in some minutes")
+        pytest.skip(
+            "there is no .venv-horovod: `make horovod-env` builds it, once, in some minutes"
+        )
     return found
 
 
@@ -101,7 +122,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system, just large enough for a run to be started on it."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=56m", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=56m", "tmpfs", disk], capture_output=True
+    ).returncode:
         pytest.skip("mounting a small file system needs root; tests/multirank has RLIMIT_FSIZE")
     yield disk
     subprocess.run(["umount", "-l", disk], check=True)
@@ -122,7 +145,8 @@ def eventually() -> Callable[..., None]:
 
 
 class OneWorkerForSlurm(LoadScopeScheduling):
-    """All tests on the real Slurm share one sandbox, so one worker runs them; the others are dealt out one by one."""
+    """All tests on the real Slurm share one sandbox, so one worker runs them; the others are dealt
+    out one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "slurm" if nodeid.startswith("tests/slurm/") else nodeid

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 RUN_BY_CI = ("make ",)
 """These make the environment that the tests run in; .ci/run calls both."""
 
@@ -35,5 +37,7 @@ def run_page(cli: Any, page: Path) -> None:
             target.write_text(block["text"])
     for command in commands_of(page):
         argv = ["bash", "-c", command]
-        done = subprocess.run(argv, cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(
+            argv, cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=180
+        )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

@@ -1,5 +1,5 @@
-"""A site's software for tests: modulefiles in Lua and Tcl for a real Lmod, a real venv, and stand-ins for what can't
-be installed here: conda and apptainer."""
+"""A site's software for tests: modulefiles in Lua and Tcl for a real Lmod, a real venv, and
+stand-ins for what can't be installed here: conda and apptainer."""
 
 import json
 import subprocess
@@ -50,10 +50,17 @@ def write(path: Path, text: str, mode: int = 0o644) -> Path:
 
 def toml_of(table: dict[str, Any]) -> str:
     """A profile; JSON's strings and lists are TOML's too."""
-    values = [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    values = [
+        f"{key} = {json.dumps(value)}"
+        for key, value in table.items()
+        if not isinstance(value, dict)
+    ]
     for key, inner in table.items():
         if isinstance(inner, dict):
-            values += [f"[{key}]", *(f"{name} = {json.dumps(value)}" for name, value in inner.items())]
+            values += [
+                f"[{key}]",
+                *(f"{name} = {json.dumps(value)}" for name, value in inner.items()),
+            ]
     return "\n".join(values) + "\n"
 
 
@@ -62,17 +69,24 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "the site's own"
-        self.modules, self.envs, self.images = self.folder / "modules", self.folder / "envs", self.folder / "images"
+        self.modules, self.envs, self.images = (
+            self.folder / "modules",
+            self.folder / "envs",
+            self.folder / "images",
+        )
         self.images.mkdir(parents=True)
         self.envs.mkdir()
         for name in ("gcc", "cuda"):
             self.module(f"{name}/1.0.lua", f'prepend_path("LOADED", "{name}")\n')
         self.module("broken/1.0.lua", 'LmodError("the licence server\\ndoes not answer")\n')
-        self.python_module("python/3.7.4", "#%Module1.0\nprepend-path PATH {bin}\nprepend-path LOADED python\n")
+        self.python_module(
+            "python/3.7.4", "#%Module1.0\nprepend-path PATH {bin}\nprepend-path LOADED python\n"
+        )
 
     @property
     def profile(self) -> dict[str, Any]:
-        """The keys of a profile that lead here. Spaces and colons can't be in MODULEPATH, so there is a link."""
+        """The keys of a profile that lead here. Spaces and colons can't be in MODULEPATH, so there
+        is a link."""
         link = self.folder.parent / "modulefiles"
         if not link.exists():
             link.symlink_to(self.modules)
@@ -106,7 +120,9 @@ class Site:
         for name in names:
             self.python(self.envs / name, says=f"conda {name}")
 
-    def apptainer(self, bin_folder: Path, name: str = "an image.sif", program: str = "apptainer") -> Path:
+    def apptainer(
+        self, bin_folder: Path, name: str = "an image.sif", program: str = "apptainer"
+    ) -> Path:
         """The program, and an image with a Python of its own."""
         write(bin_folder / program, APPTAINER.replace("IMAGES", str(self.images)), 0o755)
         return self.python(self.images / name, says="the image's").parent

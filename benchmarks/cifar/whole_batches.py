@@ -1,4 +1,5 @@
-"""CIFAR-10 as the recipe serves it: whole batches, cut, augmented and normalised at once, in one thread.
+"""CIFAR-10 as the recipe serves it: whole batches, cut, augmented and normalised at once, in one
+thread.
 
 python whole_batches.py EPOCHS        prints the seconds of the quickest epoch after the first
 """
@@ -8,12 +9,14 @@ import time
 
 import torch
 
+from rampup.core.settings import Settings
 from rampup.data.order import permutation
 from rampup.recipes.cifar10.train import Cifar10
-from rampup.runtime.settings import Settings
 
 chosen = {"samples": 50_000, "validation": 1, "crop": 4, "flip": True, "cutout": 8, "seed": 1}
-task = Cifar10(Settings({**chosen, "channels_last": False, "arch": "mlp", "width": 1, "label_smoothing": 0.0}))
+task = Cifar10(
+    Settings({**chosen, "channels_last": False, "arch": "mlp", "width": 1, "label_smoothing": 0.0})
+)
 data, _ = task.data()
 seconds = []
 for epoch in range(1, 1 + int(sys.argv[1])):

@@ -1,9 +1,10 @@
-"""CIFAR-10 as tutorials serve it: a data set that augments each image by itself, a DataLoader with two workers.
+"""CIFAR-10 as tutorials serve it: a data set that augments each image by itself, a DataLoader with
+two workers.
 
     python with_dataloader.py EPOCHS        prints the seconds of the quickest epoch after the first
 
-The images are in memory already, as in the recipe; torchvision has no build that fits every torch, so what its
-transforms do with a tensor is written out: pad, crop, flip, erase a square, normalise.
+The images are in memory already, as in the recipe; torchvision has no build that fits every torch,
+so what its transforms do with a tensor is written out: pad, crop, flip, erase a square, normalise.
 """
 
 import random
@@ -16,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.data import DataLoader, Dataset
 
-from rampup.data.fetch import folder
-from rampup.data.idx import read_idx
+from rampup.datasets.fetch import folder
+from rampup.datasets.idx import read_idx
 
 MEAN = torch.tensor([0.4914, 0.4822, 0.4465]).view(3, 1, 1)
 DEVIATION = torch.tensor([0.2470, 0.2435, 0.2616]).view(3, 1, 1)
@@ -48,7 +49,9 @@ def augmented(image: Tensor) -> Tensor:
 
 
 def loader(samples: int, batch_size: int) -> DataLoader[Any]:
-    return DataLoader(Photos(samples), batch_size, shuffle=True, num_workers=2, persistent_workers=True)
+    return DataLoader(
+        Photos(samples), batch_size, shuffle=True, num_workers=2, persistent_workers=True
+    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python with_lightning.py ARCH SAMPLES EPOCHS        prints the seconds of the median epoch after the first
 
-Network, batch size, optimizer, number of threads and memory format are those of the recipe. Nothing is validated, and
-the default logger, checkpoint and progress bar of the Trainer are on.
+Network, batch size, optimizer, number of threads and memory format are those of the recipe. Nothing
+is validated, and the default logger, checkpoint and progress bar of the Trainer are on.
 """
 
 import statistics
@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from with_dataloader import loader
 
+from rampup.core.settings import Settings
 from rampup.recipes.cifar10 import model
-from rampup.runtime.settings import Settings
 
 WIDTH, BATCH_SIZE = 16, 256
 
@@ -42,7 +42,9 @@ class Classifier(lightning.LightningModule):
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+        return torch.optim.SGD(
+            self.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4
+        )
 
     def on_train_epoch_start(self) -> None:
         self.began = time.perf_counter()

@@ -1,4 +1,5 @@
-"""The task of the drills in Keras: little to compute, much to save, and random numbers that must come back exactly."""
+"""The task of the drills in Keras: little to compute, much to save, and random numbers that must
+come back exactly."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import numpy as np
 import tf_keras as keras
 
-from rampup.engines.keras_task import ArrayData, Task
+from rampup.engines.keras.task import ArrayData, Task
 
 INPUTS, CLASSES = 256, 10
 

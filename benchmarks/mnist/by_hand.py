@@ -1,4 +1,5 @@
-"""MNIST as a careful user writes it by hand: the same tensors in memory, the same fused optimizer, a plain loop.
+"""MNIST as a careful user writes it by hand: the same tensors in memory, the same fused optimizer,
+a plain loop.
 
 python by_hand.py EPOCHS        prints the seconds of the median epoch after the first
 """
@@ -11,12 +12,14 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from rampup.core.settings import Settings
 from rampup.recipes.mnist.train import Mnist
-from rampup.runtime.settings import Settings
 
 data, _ = Mnist(Settings({})).data()
 images, labels = data.tensors
-model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10))
+model = nn.Sequential(
+    nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10)
+)
 optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
 seconds = []
 for _ in range(int(sys.argv[1])):

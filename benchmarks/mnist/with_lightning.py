@@ -1,10 +1,12 @@
-"""MNIST as the tutorials of Lightning write it: a data set that transforms each sample, a DataLoader, a Trainer.
+"""MNIST as the tutorials of Lightning write it: a data set that transforms each sample, a
+DataLoader, a Trainer.
 
     python with_lightning.py EPOCHS        prints the seconds of the quickest epoch
 
-torchvision has no build that fits every torch, so its part is written out: its data set makes a picture of each sample,
-`ToTensor` makes a tensor of that, and `Normalize` brings it to mean 0 and deviation 1. Nothing is validated, and the
-default logger, checkpoint and progress bar of the Trainer are on.
+torchvision has no build that fits every torch, so its part is written out: its data set makes a
+picture of each sample, `ToTensor` makes a tensor of that, and `Normalize` brings it to mean 0 and
+deviation 1. Nothing is validated, and the default logger, checkpoint and progress bar of the
+Trainer are on.
 """
 
 import sys
@@ -19,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from rampup.data.fetch import folder
-from rampup.data.idx import read_idx
+from rampup.datasets.fetch import folder
+from rampup.datasets.idx import read_idx
 
 
 class Digits(Dataset[Any]):
@@ -51,7 +53,11 @@ def normalize(image: Tensor, mean: tuple[float, ...], deviation: tuple[float, ..
 class Classifier(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
-        self.layer_1, self.layer_2, self.layer_3 = nn.Linear(784, 128), nn.Linear(128, 256), nn.Linear(256, 10)
+        self.layer_1, self.layer_2, self.layer_3 = (
+            nn.Linear(784, 128),
+            nn.Linear(128, 256),
+            nn.Linear(256, 10),
+        )
         self.began, self.seconds = 0.0, []
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,5 +81,7 @@ class Classifier(lightning.LightningModule):
 
 
 model = Classifier()
-lightning.Trainer(max_epochs=int(sys.argv[1])).fit(model, DataLoader(Digits(), batch_size=100, shuffle=True))
+lightning.Trainer(max_epochs=int(sys.argv[1])).fit(
+    model, DataLoader(Digits(), batch_size=100, shuffle=True)
+)
 print("epoch_s", min(model.seconds))

@@ -1,7 +1,9 @@
-"""MNIST with a stopwatch on every part of a step. benchmarks/watching.py starts it and reads the last line it prints.
+"""MNIST with a stopwatch on every part of a step. benchmarks/watching.py starts it and reads the
+last line it prints.
 
-The stopwatches are put around the engine's own methods here, on the job side; the engine does not know of them. What
-a stopwatch takes by itself is measured with one around nothing, and told as `stopwatch_ns`.
+The stopwatches are put around the engine's own methods here, on the job side; the engine does not
+know of them. What a stopwatch takes by itself is measured with one around nothing, and told as
+`stopwatch_ns`.
 """
 
 import atexit
@@ -13,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from rampup.data.memory import TensorData
-from rampup.engines.torch import Training
-from rampup.engines.torch_gradients import Alone
-from rampup.engines.torch_parts import RunningLoss
+from rampup.engines.torch.engine import Training
+from rampup.engines.torch.gradients import Alone
+from rampup.engines.torch.parts import RunningLoss
 from rampup.recipes.mnist.train import Mnist
-from rampup.runtime.metrics import MetricsWriter
-from rampup.runtime.phases import Phases
-from rampup.runtime.progress import Progress
-from rampup.runtime.sampler import tree_usage
+from rampup.runtime.telemetry.metrics import MetricsWriter
+from rampup.runtime.telemetry.phases import Phases
+from rampup.runtime.telemetry.progress import Progress
+from rampup.runtime.telemetry.sampler import tree_usage
 
 
 class Watched(Mnist):
@@ -71,7 +73,8 @@ def around() -> dict[str, float]:
 
 
 def command() -> int:
-    """The topmost process above this one that is rampup's: the command that the user has started."""
+    """The topmost process above this one that is rampup's: the command that the user has
+    started."""
     top = pid = os.getpid()
     while b"rampup" in Path(f"/proc/{pid}/cmdline").read_bytes():
         top = pid
@@ -93,8 +96,8 @@ def start_the_clock(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def stopwatch_ns() -> tuple[float, float]:
-    """Of one stopwatch: what it adds to the part that it is around, and what it takes in all. The quickest of many
-    tries, so that a busy machine does not make the parts look cheaper."""
+    """Of one stopwatch: what it adds to the part that it is around, and what it takes in all. The
+    quickest of many tries, so that a busy machine does not make the parts look cheaper."""
     nothing, tries = Nothing(), []
     for _ in range(100):
         before, start = spent_ns["nothing"], time.perf_counter_ns()

@@ -20,7 +20,9 @@ rank, size = dist.get_rank(), dist.get_world_size()
 chance = torch.Generator().manual_seed(1)
 images = torch.randn(SAMPLES, 784, generator=chance)
 labels = torch.randint(10, (SAMPLES,), generator=chance)
-net = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+net = nn.Sequential(
+    nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+)
 model = DistributedDataParallel(net)
 optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
 share = BATCH // size

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rampup.data.memory import TensorData
-from rampup.engines.torch_task import Task
+from rampup.engines.torch.task import Task
 
 
 class Wide(Task):
@@ -17,7 +17,9 @@ class Wide(Task):
         return TensorData(images, torch.randint(10, (len(images),), generator=chance)), None
 
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+        return nn.Sequential(
+            nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+        )
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         images, labels = batch

@@ -1,4 +1,5 @@
-"""The command line: verbs are files in this folder, imported when they are used. Errors end here, in one place."""
+"""The command line: verbs are files in this folder, imported when they are used. Errors end here,
+in one place."""
 
 import importlib
 import signal
@@ -60,7 +61,9 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="rampup")
 def cli() -> None:
     """From one laptop core to many cluster nodes, with one command.
@@ -72,7 +75,8 @@ def cli() -> None:
 
 
 def split_command(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-    """What follows `--` is the user's own command. click would drop the `--`, and with it where the command begins."""
+    """What follows `--` is the user's own command. click would drop the `--`, and with it where the
+    command begins."""
     words = list(argv)
     if words[:1] in (["run"], ["sweep"], ["drill"]) and "--" in words:
         at = words.index("--")

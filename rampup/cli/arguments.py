@@ -9,31 +9,39 @@ from click.shell_completion import CompletionItem
 Function = Callable[..., Any]
 
 
-def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from rampup import runs
+def complete_run(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.rundir import find as runs
 
     fitting = [run for run in runs.all_runs()[:200] if run.id.startswith(incomplete)]
     return [CompletionItem(run.id, help=run.path.name) for run in fitting]
 
 
-def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from rampup.recipes.load import names
+def complete_recipe(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.config.recipes import names
 
     return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
 
 
-def complete_cluster(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from rampup.clusters.load import names
+def complete_cluster(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.config.clusters import names
 
     return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
 
 
-def complete_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_words(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """After `run`: a recipe or a file, then its settings."""
     from pathlib import Path
 
+    from rampup.config import recipes as load
     from rampup.errors import RampupError
-    from rampup.recipes import load
 
     targets = [word for word in ctx.params.get("words") or () if "=" not in word]
     if targets:
@@ -41,11 +49,17 @@ def complete_words(ctx: click.Context, param: click.Parameter, incomplete: str) 
             settings = load.load(targets[0], Path.cwd()).settings
         except RampupError:  # a file, or a name that is wrong: `run` will say so
             return []
-        return [CompletionItem(f"{key}=", help=settings[key].help) for key in settings if key.startswith(incomplete)]
+        return [
+            CompletionItem(f"{key}=", help=settings[key].help)
+            for key in settings
+            if key.startswith(incomplete)
+        ]
     return complete_recipe(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
-def complete_study(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_study(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     from rampup.study.members import names
 
     return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
@@ -60,8 +74,12 @@ def run_argument(function: Function) -> Function:
 
 
 def json_option(function: Function) -> Function:
-    return click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout, nothing else.")(function)
+    return click.option(
+        "--json", "as_json", is_flag=True, help="One JSON value on stdout, nothing else."
+    )(function)
 
 
 def dry_run_option(function: Function) -> Function:
-    return click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")(function)
+    return click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")(
+        function
+    )

@@ -4,13 +4,13 @@ import time
 
 import click
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option, study_option
 from rampup.errors import RampupError, SchedulerError, UsageError
-from rampup.rundir import RunDir, State
-from rampup.states import state_of
-from rampup.submit import ask_to_stop, cancel
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir, State
+from rampup.runs.create import ask_to_stop, cancel
+from rampup.runs.state import state_of
 
 END_WITHIN_S = 20.0
 SAVE_WITHIN_S = 600.0
@@ -20,10 +20,16 @@ SAVE_WITHIN_S = 600.0
 @click.command()
 @click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
 @study_option("All runs of this study that go on, and who still starts some.")
-@click.option("--save", is_flag=True, help="Let it finish its step and save first; `rampup resume` goes on there.")
+@click.option(
+    "--save",
+    is_flag=True,
+    help="Let it finish its step and save first; `rampup resume` goes on there.",
+)
 @dry_run_option
 @json_option
-def command(wanted: tuple[str, ...], study: str | None, save: bool, dry_run: bool, as_json: bool) -> int:
+def command(
+    wanted: tuple[str, ...], study: str | None, save: bool, dry_run: bool, as_json: bool
+) -> int:
     """Stop runs. RUN is an id or a unique prefix of one; there is no default."""
     if study is not None:
         from rampup.cli.studies import cancel_study, refuse_both
@@ -64,7 +70,9 @@ def cancel_one(run: RunDir, save: bool, dry_run: bool) -> str:
         cancel(run)
         state = state_when_ended(run, END_WITHIN_S)
     if not state.ended:
-        raise SchedulerError(f"{run.id} was told to end and is still {state.name}", f"rampup wait {run.id}")
+        raise SchedulerError(
+            f"{run.id} was told to end and is still {state.name}", f"rampup wait {run.id}"
+        )
     return f"{state.name}: {state.cause}" if save and state.cause else state.name
 
 

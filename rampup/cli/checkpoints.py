@@ -1,12 +1,13 @@
-"""The checkpoints of a run for `rampup show --checkpoints`: what is there, how large, and whether it is sound."""
+"""The checkpoints of a run for `rampup show --checkpoints`: what is there, how large, and whether
+it is sound."""
 
 import time
 from typing import Any
 
 from rampup.cli import output
-from rampup.rundir import RunDir
-from rampup.runtime import checkpoint
-from rampup.runtime.manifest import Damaged
+from rampup.rundir.files import RunDir
+from rampup.rundir.manifest import Damaged
+from rampup.runtime.checkpoints import store as checkpoint
 
 MB = 1e6
 
@@ -40,7 +41,11 @@ def describe_one(run: RunDir, step: int, verify: bool) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(("t", "bytes", "attempt", "world_size", "sound"))
     try:
         found = checkpoint.read(run, step)
-        facts |= {"t": found.manifest["t"], "attempt": found.manifest["attempt"], "bytes": found.size}
+        facts |= {
+            "t": found.manifest["t"],
+            "attempt": found.manifest["attempt"],
+            "bytes": found.size,
+        }
         facts["world_size"] = found.meta.get("world_size")
         if verify:
             checkpoint.verified(run, step)
@@ -66,4 +71,12 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     size = "?" if row["bytes"] is None else f"{row['bytes'] / MB:,.1f} MB"
     state = {True: "sound", False: f"damaged: {row['fault']}", None: ""}[row["sound"]]
     best = "best" if row["best"] else ""
-    return (str(row["step"]), age, size, str(row["attempt"] or "?"), str(row["world_size"] or "?"), best, state)
+    return (
+        str(row["step"]),
+        age,
+        size,
+        str(row["attempt"] or "?"),
+        str(row["world_size"] or "?"),
+        best,
+        state,
+    )

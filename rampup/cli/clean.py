@@ -8,27 +8,32 @@ from typing import Any
 
 import click
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option
 from rampup.cli.checkpoints import MB, best_step
 from rampup.errors import RampupError, Refused
-from rampup.rundir import RunDir
-from rampup.runtime import checkpoint
-from rampup.runtime.manifest import Damaged
-from rampup.states import state_of
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir
+from rampup.rundir.manifest import Damaged
+from rampup.runs.state import state_of
+from rampup.runtime.checkpoints import store as checkpoint
 
 
 @click.command()
 @click.argument("wanted", nargs=-1, required=True, shell_complete=complete_run, metavar="RUN...")
-@click.option("--all", "everything", is_flag=True, help="Remove every checkpoint: the run can't be resumed any more.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Remove every checkpoint: the run can't be resumed any more.",
+)
 @dry_run_option
 @json_option
 def command(wanted: tuple[str, ...], everything: bool, dry_run: bool, as_json: bool) -> int:
     """Free the space of checkpoints. RUN is an id or a unique prefix of one; there is no default.
 
-    Removes what is half written and every checkpoint but the newest sound one and the best. A run that goes on is left
-    alone.
+    Removes what is half written and every checkpoint but the newest sound one and the best. A run
+    that goes on is left alone.
     """
     found = [runs.find(name) for name in wanted]
     for run in found:
@@ -46,7 +51,10 @@ def command(wanted: tuple[str, ...], everything: bool, dry_run: bool, as_json: b
 def refuse_if_it_goes_on(run: RunDir) -> None:
     state = state_of(run, fresh_s=0.0)
     if not state.ended:
-        raise Refused(f"run {run.id} is {state.name}: its checkpoints are left alone", f"rampup cancel {run.id}")
+        raise Refused(
+            f"run {run.id} is {state.name}: its checkpoints are left alone",
+            f"rampup cancel {run.id}",
+        )
 
 
 def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
@@ -59,11 +67,17 @@ def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
     for path in goes if not dry_run else ():
         remove(path)
     names = sorted(path.name for path in goes)
-    return {"id": run.id, "removed": names, "kept": [f"step-{step}" for step in kept], "freed_bytes": freed}
+    return {
+        "id": run.id,
+        "removed": names,
+        "kept": [f"step-{step}" for step in kept],
+        "freed_bytes": freed,
+    }
 
 
 def needed(run: RunDir) -> list[int]:
-    """The newest sound one and the best; all of them when none is sound, because something of them may be saved."""
+    """The newest sound one and the best; all of them when none is sound, because something of them
+    may be saved."""
     steps, best = checkpoint.steps_of(run), best_step(run)
     for step in steps:
         try:
@@ -81,11 +95,17 @@ def remove(path: Path) -> None:
         path.rename(trash)
         shutil.rmtree(trash)
     except OSError as error:
-        raise RampupError(f"can't remove {path}: {error.strerror}", "only the owner of a run can clean it") from None
+        raise RampupError(
+            f"can't remove {path}: {error.strerror}", "only the owner of a run can clean it"
+        ) from None
 
 
 def size_of(folder: Path) -> int:
-    return sum(os.lstat(os.path.join(root, name)).st_size for root, _, names in os.walk(folder) for name in names)
+    return sum(
+        os.lstat(os.path.join(root, name)).st_size
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
 
 
 def in_words(row: dict[str, Any], dry_run: bool) -> str:

@@ -1,4 +1,5 @@
-"""`rampup cluster list|show|probe`: the places where runs can go, what is known of them, and a draft for a new one."""
+"""`rampup cluster list|show|probe`: the places where runs can go, what is known of them, and a
+draft for a new one."""
 
 import json
 import re
@@ -9,7 +10,7 @@ from msgspec import to_builtins
 
 from rampup.cli import output
 from rampup.cli.arguments import complete_cluster, json_option
-from rampup.clusters import load
+from rampup.config import clusters as load
 from rampup.errors import Refused
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
@@ -31,23 +32,43 @@ def list_clusters(as_json: bool) -> int:
         return 0
     head = ("cluster", "here", "scheduler", "launcher", "from", "about")
     output.table(head, [cells(row) for row in found])
-    output.next_step("rampup cluster show NAME, or rampup cluster probe for the Slurm of this machine")
+    output.next_step(
+        "rampup cluster show NAME, or rampup cluster probe for the Slurm of this machine"
+    )
     return 0
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     about = f"can't be read: {row['problem']}" if row["problem"] else row["about"]
-    return (row["name"], "*" if row["here"] else "", row["scheduler"], row["launcher"], row["from"], about)
+    return (
+        row["name"],
+        "*" if row["here"] else "",
+        row["scheduler"],
+        row["launcher"],
+        row["from"],
+        about,
+    )
 
 
 def describe(name: str) -> dict[str, Any]:
     """One row; a file that can't be read is told, and hides no other."""
     file = load.files()[name]
-    row = {"name": name, "from": "rampup" if file.parent == load.HERE else str(file), "problem": None}
+    row = {
+        "name": name,
+        "from": "rampup" if file.parent == load.HERE else str(file),
+        "problem": None,
+    }
     try:
         cluster = load.read(file).cluster
     except Refused as error:
-        return {**row, "here": False, "scheduler": "", "launcher": "", "about": "", "problem": error.message}
+        return {
+            **row,
+            "here": False,
+            "scheduler": "",
+            "launcher": "",
+            "about": "",
+            "problem": error.message,
+        }
     facts = {"scheduler": cluster.scheduler, "launcher": cluster.launcher, "about": cluster.about}
     return {**row, "here": load.fits(cluster), **facts}
 
@@ -67,8 +88,14 @@ def show_cluster(name: str, as_json: bool) -> int:
         output.emit_json({"name": profile.cluster.name, "file": str(profile.file), "keys": rows})
         return 0
     print(f"{output.paint(profile.cluster.name, output.BOLD)}: {profile.file}")
-    flat = [(key, value, row["origin"]) for row in rows for key, value in single(row["key"], row["value"])]
-    output.table(("key", "value", "origin"), [(key, shown(value), origin) for key, value, origin in flat])
+    flat = [
+        (key, value, row["origin"])
+        for row in rows
+        for key, value in single(row["key"], row["value"])
+    ]
+    output.table(
+        ("key", "value", "origin"), [(key, shown(value), origin) for key, value, origin in flat]
+    )
     output.next_step(f"rampup doctor --on {profile.cluster.name}")
     return 0
 
@@ -93,25 +120,30 @@ def shown(value: Any) -> str:
 @click.option("--force", is_flag=True, help="With --save: in place of the one that is there.")
 def probe(save: str | None, force: bool) -> int:
     """Draft a profile from the Slurm that answers here; nothing is submitted."""
-    from rampup.diagnose.slurm_draft import draft
+    from rampup.schedulers.slurm.draft import draft
 
     file = load.user_folder() / f"{save}.toml"
     if save is not None:
         check_name(save)
         if file.exists() and not force:
-            raise Refused(f"there is a profile {save} already: {file}", "another name, or --force to replace it")
+            raise Refused(
+                f"there is a profile {save} already: {file}",
+                "another name, or --force to replace it",
+            )
     text = draft()
     if save is None:
         print(text, end="")
         output.next_step("rampup cluster probe --save NAME, then rampup doctor --on NAME")
         return 0
-    from rampup.records import write_text
+    from rampup.rundir.records import write_text
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, text)
     except OSError as error:
-        raise Refused(f"can't write {file}: {error.strerror}", "rampup cluster probe > FILE") from None
+        raise Refused(
+            f"can't write {file}: {error.strerror}", "rampup cluster probe > FILE"
+        ) from None
     print(file)
     output.next_step(f"look it over, then rampup doctor --on {save}")
     return 0
@@ -119,4 +151,7 @@ def probe(save: str | None, force: bool) -> int:
 
 def check_name(name: str) -> None:
     if not NAME.fullmatch(name) or name in TAKEN:
-        raise Refused(f"{name!r} can't be the name of a profile", "letters, digits, . _ and -; not auto or local")
+        raise Refused(
+            f"{name!r} can't be the name of a profile",
+            "letters, digits, . _ and -; not auto or local",
+        )

@@ -1,4 +1,5 @@
-"""`rampup list --study`, `--columns`, `--sort`: runs side by side, by their settings and metrics."""
+"""`rampup list --study`, `--columns`, `--sort`: runs side by side, by their settings and
+metrics."""
 
 import contextlib
 import time
@@ -8,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.list import SHOWN, age, describe_briefly, state_words, tell_nothing
 from rampup.cli.studies import tell_states
 from rampup.errors import SchedulerError
-from rampup.records import Record
-from rampup.rundir import RunDir, State
-from rampup.shapes import number
-from rampup.states import Seen, look, states_of
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir, State
+from rampup.rundir.records import Record
+from rampup.rundir.schema import number
+from rampup.runs.state import Seen, look, states_of
 from rampup.study import columns as side_by_side
 from rampup.study.members import find, find_lost_submissions
 
@@ -39,7 +40,12 @@ class Row(Struct, frozen=True):
 
 
 def compare(
-    study: str | None, asked: str | None, sort: str | None, wanted: str | None, show_all: bool, as_json: bool
+    study: str | None,
+    asked: str | None,
+    sort: str | None,
+    wanted: str | None,
+    show_all: bool,
+    as_json: bool,
 ) -> int:
     found = find(study).runs() if study is not None else runs.all_runs()
     if study is not None:
@@ -50,13 +56,20 @@ def compare(
     states = states_of(seen, causes=False)
     rows = [row_of(one, states[one.run.path]) for one in seen]
     rows = [row for row in rows if wanted in (None, row.told["state"])]
-    names = [name for it in asked.split(",") if (name := it.strip())] if asked is not None else usual(rows)
+    names = (
+        [name for it in asked.split(",") if (name := it.strip())]
+        if asked is not None
+        else usual(rows)
+    )
     side_by_side.check([*names, *([sort] if sort else [])], [row.values for row in rows])
     rows = in_order(rows, sort) if sort else rows
     if as_json:
         points = {"study": study} if study is not None else {}
         output.emit_json(
-            [{**row.told, **points, "columns": {name: row.values.get(name) for name in names}} for row in rows]
+            [
+                {**row.told, **points, "columns": {name: row.values.get(name) for name in names}}
+                for row in rows
+            ]
         )
         return 0
     if not rows:
@@ -75,7 +88,10 @@ def compare(
 def row_of(seen: Seen, state: State) -> Row:
     told, config = describe_briefly(seen, state), seen.run.config
     own = {key: told[key] for key in ("id", "name", "state", "attempts", "ranks", "created")}
-    own |= {"took": told["wall_s"], "age": time.time() - told["created"] if told["created"] else None}
+    own |= {
+        "took": told["wall_s"],
+        "age": time.time() - told["created"] if told["created"] else None,
+    }
     return Row(seen.run, told, config, side_by_side.values_of(own, config, told["metrics"]))
 
 
@@ -92,24 +108,34 @@ def usual(rows: Sequence[Row]) -> list[str]:
 
 
 def in_order(rows: Sequence[Row], name: str) -> list[Row]:
-    """Numbers before words, and those before nothing; of a metric the best first, of a setting the smallest."""
+    """Numbers before words, and those before nothing; of a metric the best first, of a setting the
+    smallest."""
     values = [row.values.get(name) for row in rows]
     numbers = [row for row, value in zip(rows, values, strict=True) if number(value)]
-    words = [row for row, value in zip(rows, values, strict=True) if not number(value) and value is not None]
+    words = [
+        row
+        for row, value in zip(rows, values, strict=True)
+        if not number(value) and value is not None
+    ]
     nothing = [row for row, value in zip(rows, values, strict=True) if value is None]
     numbers.sort(
-        key=lambda row: row.values[name], reverse=side_by_side.more_is_better(name, [row.config for row in rows])
+        key=lambda row: row.values[name],
+        reverse=side_by_side.more_is_better(name, [row.config for row in rows]),
     )
     return [*numbers, *sorted(words, key=lambda row: str(row.values[name])), *nothing]
 
 
-# for people -------------------------------------------------------------------------------------------------------
+# for people ---------------------------------------------------------------------------------------
 
 
 def show(rows: Sequence[Row], names: Sequence[str]) -> None:
     listed = [*(name for name in FIRST if name not in names), *names]
-    right = {index for index, name in enumerate(listed) if all(is_number(row, name) for row in rows)}
-    output.table(listed, [[cell(row, name) for name in listed] for row in rows], right=frozenset(right))
+    right = {
+        index for index, name in enumerate(listed) if all(is_number(row, name) for row in rows)
+    }
+    output.table(
+        listed, [[cell(row, name) for name in listed] for row in rows], right=frozenset(right)
+    )
 
 
 def is_number(row: Row, name: str) -> bool:
@@ -127,7 +153,7 @@ def cell(row: Row, name: str) -> str:
     return " ".join(output.number(value).split())
 
 
-# for the report ---------------------------------------------------------------------------------------------------
+# for the report -----------------------------------------------------------------------------------
 
 
 def to_report(name: str) -> tuple[Path, list[RunDir], "Points"]:
@@ -142,7 +168,15 @@ def to_report(name: str) -> tuple[Path, list[RunDir], "Points"]:
     ordered = in_order(rows, metric) if metric else rows
     which = f"the best by {metric}" if metric else "the newest"
     few = len(rows) <= DRAWN
-    about = f"{which.capitalize()} first." if few else f"Of {len(rows)} runs {DRAWN} are drawn: {which}, listed first."
+    about = (
+        f"{which.capitalize()} first."
+        if few
+        else f"Of {len(rows)} runs {DRAWN} are drawn: {which}, listed first."
+    )
     listed = [*FIRST, *names]
     table = [[cell(row, column) for column in listed] for row in ordered]
-    return study.report_file, [row.run for row in ordered[:DRAWN]], Points(name, about, listed, table)
+    return (
+        study.report_file,
+        [row.run for row in ordered[:DRAWN]],
+        Points(name, about, listed, table),
+    )

@@ -1,4 +1,5 @@
-"""`rampup completion`: the script that teaches a shell to complete verbs, options, recipes and run ids."""
+"""`rampup completion`: the script that teaches a shell to complete verbs, options, recipes and run
+ids."""
 
 import click
 from click.shell_completion import get_completion_class

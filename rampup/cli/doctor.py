@@ -2,18 +2,24 @@
 
 import click
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import json_option
-from rampup.clusters.load import load
-from rampup.diagnose.catalogue import Finding, doctor
+from rampup.config.clusters import load
+from rampup.diagnose.preflight import Finding, doctor
+from rampup.rundir import find as runs
 
 COLOURS = {"ok": output.GREEN, "note": output.YELLOW, "problem": output.RED}
 WIDTH = len("problem") + 2
 
 
 @click.command()
-@click.option("--on", "cluster", default="local", metavar="CLUSTER", help="Where runs shall go.  [default: local]")
+@click.option(
+    "--on",
+    "cluster",
+    default="local",
+    metavar="CLUSTER",
+    help="Where runs shall go.  [default: local]",
+)
 @json_option
 def command(cluster: str, as_json: bool) -> int:
     """Check this machine, or what a cluster has and wants."""
@@ -39,7 +45,13 @@ def show(finding: Finding) -> None:
 def next_command(findings: list[Finding], cluster: str) -> str:
     """What hinders most; when nothing does, the first training."""
     first = [finding for finding in findings if finding.level == "problem"]
-    missing = [finding for finding in findings if finding.level == "note" and finding.id.startswith("framework-")]
+    missing = [
+        finding
+        for finding in findings
+        if finding.level == "note" and finding.id.startswith("framework-")
+    ]
     hindering = first + missing
-    first_training = "rampup run digits" if cluster == "local" else f"rampup run digits --on {cluster}"
+    first_training = (
+        "rampup run digits" if cluster == "local" else f"rampup run digits --on {cluster}"
+    )
     return hindering[0].remedy if hindering else first_training

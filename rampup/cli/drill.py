@@ -1,4 +1,5 @@
-"""`rampup drill`: break a run on purpose, in every way that the place allows, and show what is left of it."""
+"""`rampup drill`: break a run on purpose, in every way that the place allows, and show what is left
+of it."""
 
 import contextlib
 import shutil
@@ -14,8 +15,8 @@ import click
 from rampup.cli import output
 from rampup.cli.arguments import complete_words, dry_run_option, json_option
 from rampup.cli.run import make_request, resource_options
-from rampup.config import resolve
-from rampup.spec import RunSpec
+from rampup.config.resolve import resolve
+from rampup.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from rampup.drill.faults import Fault
@@ -26,12 +27,30 @@ HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost
 
 @click.command()
 @click.argument(
-    "words", nargs=-1, shell_complete=complete_words, metavar="[RECIPE | FILE.toml] [KEY=VALUE]... [-- CMD]"
+    "words",
+    nargs=-1,
+    shell_complete=complete_words,
+    metavar="[RECIPE | FILE.toml] [KEY=VALUE]... [-- CMD]",
 )
-@click.option("--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to hold it (default: local).")
-@click.option("--fault", "faults", multiple=True, metavar="NAME", help="Only this fault; may be repeated.")
-@click.option("--kills", type=click.IntRange(1), metavar="N", help="How many kills in all (default: one of each kind).")
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides when the faults come and whom they hit.")
+@click.option(
+    "--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to hold it (default: local)."
+)
+@click.option(
+    "--fault", "faults", multiple=True, metavar="NAME", help="Only this fault; may be repeated."
+)
+@click.option(
+    "--kills",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many kills in all (default: one of each kind).",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Decides when the faults come and whom they hit.",
+)
 @click.option("--keep", is_flag=True, help="Keep the runs of the drill.")
 @resource_options
 @dry_run_option
@@ -59,8 +78,8 @@ def command(
     rampup drill mnist --fault rank-killed --kills 5
     rampup drill --on sandbox -- python train.py
 
-    Exit code 0: every fault that could be caused was survived, and the end was equal bit for bit where that is
-    promised. 1: one was not; its run is kept.
+    Exit code 0: every fault that could be caused was survived, and the end was equal bit for bit
+    where that is promised. 1: one was not; its run is kept.
     """
     spec = resolve(make_request(words, ctx.obj, on, None, resources, slurm, False), Path.cwd())
     from rampup.drill.hold import chosen
@@ -81,8 +100,8 @@ def hold(
     keep: bool,
     as_json: bool,
 ) -> int:
-    from rampup import runs
     from rampup.drill.hold import Drill
+    from rampup.rundir import find as runs
 
     name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{spec.name}-{runs.new_id()}"
     root = runs.default_root(spec.cluster) / "drills" / name
@@ -123,7 +142,9 @@ def show_faults(spec: RunSpec, names: tuple[str, ...], as_json: bool) -> int:
     listed = [(each.name, each.about, why_not(each.name, place, spec)) for each in faults_of(place)]
     listed = [row for row in listed if not names or row[0] in names]
     if as_json:
-        output.emit_json([{"fault": name, "about": about, "why_not": why} for name, about, why in listed])
+        output.emit_json(
+            [{"fault": name, "about": about, "why_not": why} for name, about, why in listed]
+        )
         return 0
     output.table(
         ("fault", "what is done", "here"),
@@ -133,7 +154,7 @@ def show_faults(spec: RunSpec, names: tuple[str, ...], as_json: bool) -> int:
     return 0
 
 
-# the table -----------------------------------------------------------------------------------------------------------
+# the table ----------------------------------------------------------------------------------------
 
 
 def show(found: "Result", as_json: bool) -> None:
@@ -146,7 +167,11 @@ def show(found: "Result", as_json: bool) -> None:
     for trial in found.trials:
         if not trial.ok:
             print(f"{trial.fault}: {trial.why}; see rampup show {trial.dir}")
-    output.next_step(f"rampup why {found.bad[0].dir}" if found.bad else "the same with --on CLUSTER, or the real thing")
+    output.next_step(
+        f"rampup why {found.bad[0].dir}"
+        if found.bad
+        else "the same with --on CLUSTER, or the real thing"
+    )
 
 
 def rows_of(found: "Result") -> list[tuple[str, ...]]:
@@ -155,7 +180,10 @@ def rows_of(found: "Result") -> list[tuple[str, ...]]:
     for trial in found.trials:
         by_name.setdefault(trial.fault, []).append(trial)
     rows = [row_of(name, trials) for name, trials in by_name.items()]
-    return rows + [(name, f"not possible here: {why}", "", "", "", "", "") for name, why in found.impossible.items()]
+    return rows + [
+        (name, f"not possible here: {why}", "", "", "", "", "")
+        for name, why in found.impossible.items()
+    ]
 
 
 def row_of(name: str, trials: list["Trial"]) -> tuple[str, ...]:

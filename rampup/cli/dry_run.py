@@ -1,4 +1,5 @@
-"""`rampup run --dry-run`: every setting with its origin, what would be started, and what it would cost."""
+"""`rampup run --dry-run`: every setting with its origin, what would be started, and what it would
+cost."""
 
 import shlex
 from pathlib import Path
@@ -6,12 +7,13 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from rampup import runs, software
 from rampup.cli import output
-from rampup.diagnose.catalogue import preflight
-from rampup.plan import job_script, plan, program_of
-from rampup.spec import RunSpec
-from rampup.times import seconds_of
+from rampup.core import environment as software
+from rampup.core.spec import RunSpec
+from rampup.core.times import seconds_of
+from rampup.diagnose.preflight import preflight
+from rampup.rundir import find as runs
+from rampup.runs.plan import job_script, plan, program_of
 
 
 def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
@@ -24,7 +26,11 @@ def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     if as_json:
         show_json(spec, run_dir, script)
         return 0
-    rows = [(key, shown(value), origin) for key, value, origin in settings_of(spec) if is_told(key, value)]
+    rows = [
+        (key, shown(value), origin)
+        for key, value, origin in settings_of(spec)
+        if is_told(key, value)
+    ]
     output.table(("setting", "value", "origin"), rows)
     print()
     if script:
@@ -32,16 +38,22 @@ def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     elif lines := software.setup(software.of(spec, run_dir)):
         print(f"before the ranks start:\n{lines}")
     hours = node_hours(spec)
-    print(f"{output.count(spec.resources.world_size, 'rank')}, each runs: {shlex.join(whole_program(spec, run_dir))}")
+    print(
+        f"{output.count(spec.resources.world_size, 'rank')}, each runs: {shlex.join(whole_program(spec, run_dir))}"
+    )
     print(f"in: {spec.cwd}")
     print(f"run directory: {run_dir}")
-    print(f"node-hours: {'no limit (--time sets one)' if hours is None else f'at most {hours:.3g}'}")
+    print(
+        f"node-hours: {'no limit (--time sets one)' if hours is None else f'at most {hours:.3g}'}"
+    )
     output.next_step("the same command without --dry-run")
     return 0
 
 
 def show_json(spec: RunSpec, run_dir: Path, script: str | None) -> None:
-    settings = [{"key": key, "value": value, "origin": origin} for key, value, origin in settings_of(spec)]
+    settings = [
+        {"key": key, "value": value, "origin": origin} for key, value, origin in settings_of(spec)
+    ]
     launcher = plan(spec, run_dir)
     output.emit_json(
         {

@@ -1,4 +1,5 @@
-"""The last words about a run, for people and as JSON: outcome, metrics, where the time went, what to do next."""
+"""The last words about a run, for people and as JSON: outcome, metrics, where the time went, what
+to do next."""
 
 import os
 import shlex
@@ -7,9 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from rampup.cli import output
-from rampup.rundir import RunDir, State
-from rampup.states import state_of
-from rampup.summary import best_of, checkpoints_of, describe, exit_code, merged, phases_of, total_wall_s
+from rampup.rundir.files import RunDir, State
+from rampup.runs.state import state_of
+from rampup.runs.summary import (
+    best_of,
+    checkpoints_of,
+    describe,
+    exit_code,
+    merged,
+    phases_of,
+    total_wall_s,
+)
 
 TRACE_LINES = 25
 
@@ -44,7 +53,10 @@ def tell_success(run: RunDir) -> None:
     took = f" in {output.duration(spent)}" if spent is not None else ""
     output.say(f"{output.paint('completed', output.GREEN, sys.stderr)}{took}")
     if run.config.get("smoke"):
-        output.say("the trial went well" + (": one step, one checkpoint, one resume" if run.config["engine"] else ""))
+        output.say(
+            "the trial went well"
+            + (": one step, one checkpoint, one resume" if run.config["engine"] else "")
+        )
     for line in (
         metrics_line(merged(history)),
         best_line(best_of(run, history)),
@@ -56,7 +68,11 @@ def tell_success(run: RunDir) -> None:
 
 
 def metrics_line(last: dict[str, Any]) -> str:
-    shown = [f"{key} {output.number(value)}" for key, value in last.items() if key not in ("t", "step", "epoch")]
+    shown = [
+        f"{key} {output.number(value)}"
+        for key, value in last.items()
+        if key not in ("t", "step", "epoch")
+    ]
     return "last: " + "  ".join(shown) if shown else ""
 
 
@@ -72,7 +88,9 @@ def phases_line(phases: dict[str, float]) -> str:
     if wall <= 0:
         return ""
     parts = [
-        f"{name} {seconds / wall:.0%}" for name, seconds in phases.items() if name != "wall" and seconds / wall >= 0.005
+        f"{name} {seconds / wall:.0%}"
+        for name, seconds in phases.items()
+        if name != "wall" and seconds / wall >= 0.005
     ]
     return f"time: {'  '.join(parts)}  of {output.duration(wall)}"
 
@@ -84,7 +102,7 @@ def checkpoints_line(cost: dict[str, float]) -> str:
 
 
 def tell_failure(run: RunDir, state: State) -> None:
-    from rampup.diagnose.why import explain  # not for runs that went well
+    from rampup.diagnose.why.explain import explain  # not for runs that went well
 
     name = state.name if state.name != "timeout" else "timed out"
     answer = explain(run, state)
@@ -103,7 +121,11 @@ def next_of(run: RunDir, state: State) -> str:
         return f"rampup resume {run.id}"
     if state.name not in ("completed", "cancelled"):
         return logs_of(run, state)
-    curves = f", or tensorboard --logdir {shlex.quote(shorter(run.tensorboard))}" if run.tensorboard.is_dir() else ""
+    curves = (
+        f", or tensorboard --logdir {shlex.quote(shorter(run.tensorboard))}"
+        if run.tensorboard.is_dir()
+        else ""
+    )
     return f"rampup show {run.id}{curves}"
 
 
@@ -132,4 +154,6 @@ def trace_of(run: RunDir, state: State) -> str:
     else:
         log = attempt.rank_log(state.failed_rank)
         text = log.read_text(errors="replace") if log.exists() else ""
-    return "\n".join(f"  [rank {state.failed_rank}] {line}" for line in text.splitlines()[-TRACE_LINES:])
+    return "\n".join(
+        f"  [rank {state.failed_rank}] {line}" for line in text.splitlines()[-TRACE_LINES:]
+    )

@@ -1,4 +1,5 @@
-"""`rampup export`: the metrics of runs to where people keep theirs: a table, MLflow, W&B, TensorBoard."""
+"""`rampup export`: the metrics of runs to where people keep theirs: a table, MLflow, W&B,
+TensorBoard."""
 
 import contextlib
 import importlib
@@ -16,10 +17,14 @@ from msgspec import to_builtins
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option
 from rampup.errors import Refused, UsageError
-from rampup.runs import find_to_read
+from rampup.rundir.find import find_to_read
 
 TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
-FITTING = {"out": ("csv", "wandb", "tensorboard"), "tracking_uri": ("mlflow",), "project": ("mlflow", "wandb")}
+FITTING = {
+    "out": ("csv", "wandb", "tensorboard"),
+    "tracking_uri": ("mlflow",),
+    "project": ("mlflow", "wandb"),
+}
 """Which option means something to whom."""
 
 
@@ -31,7 +36,9 @@ FITTING = {"out": ("csv", "wandb", "tensorboard"), "tracking_uri": ("mlflow",), 
     type=click.Path(path_type=Path),
     help="csv: the file (default, or -: stdout); wandb: the folder (./wandb); tensorboard: the folder (the run's tb/).",
 )
-@click.option("--tracking-uri", metavar="URI", help="mlflow: the server (default: MLFLOW_TRACKING_URI).")
+@click.option(
+    "--tracking-uri", metavar="URI", help="mlflow: the server (default: MLFLOW_TRACKING_URI)."
+)
 @click.option("--project", help="mlflow: the experiment, wandb: the project (default: rampup).")
 @dry_run_option
 @json_option
@@ -44,18 +51,20 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """The metrics of runs, to a table or a tracker. RUN is an id or a directory (default: the latest).
+    """The metrics of runs, to a table or a tracker. RUN is an id or a directory (default: the
+    latest).
 
-    All attempts of a run are one story, and an export can be repeated: a tracker has each run once, each point once.
+    All attempts of a run are one story, and an export can be repeated: a tracker has each run once,
+    each point once.
     """
     if tracker == "csv" and out == Path("-"):
         out = None
     check_options(tracker, out=out, tracking_uri=tracking_uri, project=project)
     if as_json and tracker == "csv" and out is None and not dry_run:
         raise UsageError("--json and the table both want stdout", "--out FILE for the table")
-    from rampup.tracking.source import Target, read
+    from rampup.export.source import Target, read
 
-    exporter: Any = importlib.import_module(f"rampup.tracking.to_{tracker}")
+    exporter: Any = importlib.import_module(f"rampup.export.{tracker}")
     check_packages(tracker, exporter.PACKAGES)
     target = Target(out, tracking_uri, project)
     where = exporter.destination(target)
@@ -68,7 +77,9 @@ def command(
     with pipe_may_close() if tracker == "csv" else clean_stdout():
         sent = exporter.export(sources, target)
     if as_json:
-        output.emit_json({"to": tracker, "where": where, "runs": [to_builtins(each) for each in sent]})
+        output.emit_json(
+            {"to": tracker, "where": where, "runs": [to_builtins(each) for each in sent]}
+        )
     elif where != "stdout":
         tell(tracker, where, sent)
     return 0
@@ -78,13 +89,19 @@ def check_options(tracker: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None and tracker not in FITTING[name]:
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} means nothing to {tracker}", f"it is for --to {' or '.join(FITTING[name])}")
+            raise UsageError(
+                f"{option} means nothing to {tracker}",
+                f"it is for --to {' or '.join(FITTING[name])}",
+            )
 
 
 def check_packages(tracker: str, packages: Sequence[str]) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
-        raise Refused(f"an export to {tracker} needs the package {missing[0]}", f"pip install 'rampup[{tracker}]'")
+        raise Refused(
+            f"an export to {tracker} needs the package {missing[0]}",
+            f"pip install 'rampup[{tracker}]'",
+        )
 
 
 def check_ids(sources: Sequence[Any]) -> None:
@@ -94,7 +111,10 @@ def check_ids(sources: Sequence[Any]) -> None:
         other = found.setdefault(source.id, source)
         if other is not source:
             both = f"{other.run.path} and {source.run.path}"
-            raise Refused(f"two runs have the id {source.id}: {both}", "one is a copy: export the one that is meant")
+            raise Refused(
+                f"two runs have the id {source.id}: {both}",
+                "one is a copy: export the one that is meant",
+            )
 
 
 @contextlib.contextmanager
@@ -122,7 +142,9 @@ def clean_stdout() -> Iterator[None]:
 
 
 def tell_plan(tracker: str, where: str, sources: Sequence[Any], as_json: bool) -> int:
-    found = [{"id": source.id, "state": source.state, "rows": len(source.rows)} for source in sources]
+    found = [
+        {"id": source.id, "state": source.state, "rows": len(source.rows)} for source in sources
+    ]
     if as_json:
         output.emit_json({"to": tracker, "where": where, "runs": found, "dry_run": True})
         return 0
@@ -149,7 +171,9 @@ def next_of(tracker: str, where: str, sent: Sequence[Any]) -> str:
     places = [each.where for each in sent]
     if tracker == "mlflow":
         served = where.startswith(("http://", "https://", "databricks"))
-        return f"look at {where}" if served else f"mlflow ui --backend-store-uri {shlex.quote(where)}"
+        return (
+            f"look at {where}" if served else f"mlflow ui --backend-store-uri {shlex.quote(where)}"
+        )
     if tracker == "wandb":
         return f"wandb sync {shlex.join(places)}"
     if tracker == "tensorboard":

@@ -1,4 +1,5 @@
-"""`rampup fetch`: brings a data set into the cache, on a machine that has internet; without a name, lists them."""
+"""`rampup fetch`: brings a data set into the cache, on a machine that has internet; without a name,
+lists them."""
 
 import sys
 from pathlib import Path
@@ -8,20 +9,31 @@ from click.shell_completion import CompletionItem
 
 from rampup.cli import output
 from rampup.cli.arguments import dry_run_option, json_option
-from rampup.data import fetch
-from rampup.data.sets import DataSet, all_sets, named
+from rampup.datasets import fetch
+from rampup.datasets.sets import DataSet, all_sets, named
 from rampup.errors import Refused, UsageError
 
 BAR_WIDTH = 30
 
 
-def complete_set(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(data.name, help=data.about) for data in all_sets() if data.name.startswith(incomplete)]
+def complete_set(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return [
+        CompletionItem(data.name, help=data.about)
+        for data in all_sets()
+        if data.name.startswith(incomplete)
+    ]
 
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_set)
-@click.option("--from", "given", type=click.Path(path_type=Path), help="A folder or archive that has the files.")
+@click.option(
+    "--from",
+    "given",
+    type=click.Path(path_type=Path),
+    help="A folder or archive that has the files.",
+)
 @dry_run_option
 @json_option
 def command(name: str | None, given: Path | None, dry_run: bool, as_json: bool) -> int:
@@ -64,11 +76,17 @@ def state_of(name: str) -> str:
 
 def describe(data: DataSet, state: str) -> dict[str, object]:
     place = fetch.cache_root() / data.name
-    return {"name": data.name, "state": state, "bytes": data.size, "folder": str(place), "about": data.about}
+    return {
+        "name": data.name,
+        "state": state,
+        "bytes": data.size,
+        "folder": str(place),
+        "about": data.about,
+    }
 
 
 def show_sources(data: DataSet, given: Path | None, as_json: bool) -> None:
-    from rampup.data.sources import sources_of
+    from rampup.datasets.sources import sources_of
 
     labels = [source.label for source in sources_of(data, given)]
     state = state_of(data.name)
@@ -77,7 +95,9 @@ def show_sources(data: DataSet, given: Path | None, as_json: bool) -> None:
         return
     print(f"{data.name} is {state} in {fetch.cache_root() / data.name}")
     print(
-        "it would be verified, and fetched again if a checksum is wrong" if state == "present" else "sources, in order:"
+        "it would be verified, and fetched again if a checksum is wrong"
+        if state == "present"
+        else "sources, in order:"
     )
     for label in labels:
         print(f"  {label}")
@@ -91,7 +111,9 @@ def bring(data: DataSet, given: Path | None, as_json: bool) -> None:
         output.emit_json({**describe(data, "present"), "source": fetched.source or None})
         return
     if fetched.source:
-        output.say(f"{data.name}: {megabytes(data.size)} from {fetched.source}, verified, in {fetched.folder}")
+        output.say(
+            f"{data.name}: {megabytes(data.size)} from {fetched.source}, verified, in {fetched.folder}"
+        )
     else:
         output.say(f"{data.name}: already here, verified, in {fetched.folder}")
     output.next_step(f"rampup run {data.recipe}")
@@ -121,7 +143,12 @@ class Bar:
         self.drawn = percent
         filled = BAR_WIDTH * done // total
         bar = "#" * filled + "-" * (BAR_WIDTH - filled)
-        print(f"\r{self.name} [{bar}] {percent:3d} % of {megabytes(total)}", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{self.name} [{bar}] {percent:3d} % of {megabytes(total)}",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def clear(self) -> None:
         if self.drawn >= 0:

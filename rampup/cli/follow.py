@@ -1,6 +1,8 @@
-"""Looking on: pass on what rank 0 prints, draw the bar on a terminal, and say at the end how it went.
+"""Looking on: pass on what rank 0 prints, draw the bar on a terminal, and say at the end how it
+went.
 
-It reads files of the run directory like any other reader; the run does not know that somebody is looking.
+It reads files of the run directory like any other reader; the run does not know that somebody is
+looking.
 """
 
 import contextlib
@@ -17,13 +19,14 @@ from typing import Any
 from rampup.cli import output
 from rampup.cli.ending import tell_end
 from rampup.cli.wait import patience
-from rampup.records import read_json
-from rampup.rundir import AttemptDir, RunDir
-from rampup.states import state_of
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.records import read_json
+from rampup.runs.state import state_of
 
 POLL_S, LATER_POLL_S = 0.05, 0.25
 AT_FIRST_S = 5.0
-"""So long it is polled often: a short run ends at once. Later, looking on must not take time from the run."""
+"""So long it is polled often: a short run ends at once. Later, looking on must not take time from
+the run."""
 DRAW_EVERY_S = 1.0
 NARROW = 80
 """Columns below which the bar leaves out loss and speed."""
@@ -47,7 +50,8 @@ class Tail:
 
 
 class Bar:
-    """The progress bar, from the heartbeat of rank 0. Without a terminal, or without a heartbeat, there is none."""
+    """The progress bar, from the heartbeat of rank 0. Without a terminal, or without a heartbeat,
+    there is none."""
 
     def __init__(self) -> None:
         self.live: Any = None
@@ -66,25 +70,37 @@ class Bar:
         about = f"epoch {beat['epoch']}/{beat['epochs']}" if beat.get("epochs") else "step"
         facts = f"loss {loss:.4g}" if isinstance(loss, int | float) else ""
         speed = f"{beat['samples_s']:,.0f} samples/s" if beat.get("samples_s") else ""
-        self.live.update(self.task, completed=beat.get("step", 0), description=about, facts=f"{facts}  {speed}")
+        self.live.update(
+            self.task, completed=beat.get("step", 0), description=about, facts=f"{facts}  {speed}"
+        )
         if not printing:
             self.live.refresh()
 
     def _start(self, beat: dict[str, Any]) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         console = Console(stderr=True)
         facts = TextColumn("{task.fields[facts]} ETA" if console.width >= NARROW else "")
         columns = (BarColumn(), TaskProgressColumn(), facts, TimeRemainingColumn())
         # No thread of its own, which would take time from the training.
-        self.live = Progress("{task.description}", *columns, console=console, transient=True, auto_refresh=False)
+        self.live = Progress(
+            "{task.description}", *columns, console=console, transient=True, auto_refresh=False
+        )
         self.task = self.live.add_task("", total=beat["steps"], facts="")
         self.live.start()
 
     def above(self, text: bytes) -> None:
         """Print whole lines over the bar."""
-        self.live.console.print(text.decode(errors="replace"), end="", markup=False, highlight=False, soft_wrap=True)
+        self.live.console.print(
+            text.decode(errors="replace"), end="", markup=False, highlight=False, soft_wrap=True
+        )
 
     def stop(self) -> None:
         if self.live is not None:
@@ -93,7 +109,8 @@ class Bar:
 
 
 class Screen:
-    """Where rank 0's output goes: stdout, or stderr when stdout is for JSON; above the bar while there is one."""
+    """Where rank 0's output goes: stdout, or stderr when stdout is for JSON; above the bar while
+    there is one."""
 
     def __init__(self, as_json: bool) -> None:
         self.stream = sys.stderr if as_json else sys.stdout
@@ -116,7 +133,8 @@ class Screen:
         try:
             self.stream.buffer.write(data)
             self.stream.flush()
-        except BrokenPipeError:  # `| head`: nobody reads any more, which is no reason to stop training
+        except BrokenPipeError:
+            # `| head`: nobody reads any more, which is no reason to stop training
             self.closed = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
             output.say("note: nobody reads the output any more; the run goes on")
@@ -133,7 +151,11 @@ def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_
     while not interrupted:
         more = goes_on()  # asked before reading: what is written until the end is not missed
         newest = run.last_attempt()
-        if newest is not None and (attempt is None or newest.number != attempt.number) and is_ours(run, newest):
+        if (
+            newest is not None
+            and (attempt is None or newest.number != attempt.number)
+            and is_ours(run, newest)
+        ):
             attempt, tail = newest, Tail(newest.rank_log(0))
         if attempt is not None:
             data = tail.read()
@@ -146,11 +168,14 @@ def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_
 
 
 def is_ours(run: RunDir, attempt: AttemptDir) -> bool:
-    """Whether it belongs to what was started last: after `resume` the newest attempt is an old one for a while."""
+    """Whether it belongs to what was started last: after `resume` the newest attempt is an old one
+    for a while."""
     return not run.handed_over_after(attempt.facts)
 
 
-def follow_foreground(run: RunDir, launcher: subprocess.Popen[bytes], interrupted: list[int], as_json: bool) -> int:
+def follow_foreground(
+    run: RunDir, launcher: subprocess.Popen[bytes], interrupted: list[int], as_json: bool
+) -> int:
     """A run that is ours: Ctrl-C cancels it."""
     follow(run, lambda: launcher.poll() is None, interrupted, as_json)
     if interrupted:
@@ -186,7 +211,8 @@ def follow_job(run: RunDir, interrupted: list[int], as_json: bool) -> int:
 
 @contextlib.contextmanager
 def interrupt_flag() -> Iterator[list[int]]:
-    """Ctrl-C (and a polite kill of ours) fills the list; nothing is torn out of the middle of what it does."""
+    """Ctrl-C (and a polite kill of ours) fills the list; nothing is torn out of the middle of what
+    it does."""
     seen: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -196,4 +222,5 @@ def interrupt_flag() -> Iterator[list[int]]:
         signal.signal(number, note)
     yield seen
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # all is said; a third Ctrl-C must not spoil the exit code
+        # all is said; a third Ctrl-C must not spoil the exit code
+        signal.signal(number, signal.SIG_IGN)

@@ -6,29 +6,44 @@ from typing import Any
 
 import click
 
-from rampup import runs
-from rampup.attempts import spent_s
 from rampup.cli import output
 from rampup.cli.arguments import json_option, study_option
-from rampup.records import Record
-from rampup.rundir import AttemptDir, State
-from rampup.states import Seen, look, states_of
+from rampup.rundir import find as runs
+from rampup.rundir.files import AttemptDir, State
+from rampup.rundir.history import spent_s
+from rampup.rundir.records import Record
+from rampup.runs.state import Seen, look, states_of
 
 SHOWN = 20
 
 
 @click.command()
 @click.option("--all", "show_all", is_flag=True, help=f"All of them, not the newest {SHOWN} alone.")
-@click.option("--state", "wanted", type=click.Choice(list(output.STATE_COLOURS)), help="Only runs in this state.")
+@click.option(
+    "--state",
+    "wanted",
+    type=click.Choice(list(output.STATE_COLOURS)),
+    help="Only runs in this state.",
+)
 @study_option("Only the runs of this study, with what it varies.")
-@click.option("--columns", metavar="A,B,...", help="Settings, resources and metrics to compare: lr,nodes,val_accuracy.")
+@click.option(
+    "--columns",
+    metavar="A,B,...",
+    help="Settings, resources and metrics to compare: lr,nodes,val_accuracy.",
+)
 @click.option("--sort", metavar="COLUMN", help="By this column: of a metric the best first.")
 @json_option
 def command(
-    show_all: bool, wanted: str | None, study: str | None, columns: str | None, sort: str | None, as_json: bool
+    show_all: bool,
+    wanted: str | None,
+    study: str | None,
+    columns: str | None,
+    sort: str | None,
+    as_json: bool,
 ) -> int:
     """The runs, the newest first."""
-    gc.disable()  # thousands of small objects that all live to the end: looking for garbage would take a tenth
+    # thousands of small objects that all live to the end: looking for garbage would take a tenth
+    gc.disable()
     if study is not None or columns is not None or sort is not None:
         from rampup.cli.compare import compare  # not for who only looks what there is
 
@@ -60,7 +75,8 @@ def tell_nothing(wanted: str | None) -> int:
 def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
     run, attempt, facts = seen
     name, created = runs.told_by_name(run)
-    several = attempt is not None and attempt.number > 1  # of most runs the directory is not read a second time
+    # of most runs the directory is not read a second time
+    several = attempt is not None and attempt.number > 1
     earlier = run.attempts()[-2::-1] if several else []
     return {
         "id": run.id,
@@ -117,7 +133,9 @@ def state_words(row: dict[str, Any]) -> str:
 
 def headline(metrics: dict[str, Any]) -> tuple[str, ...]:
     """At most two: what people look for first."""
-    liked = [key for key in metrics if key.startswith("val_")] or [key for key in metrics if "loss" in key]
+    liked = [key for key in metrics if key.startswith("val_")] or [
+        key for key in metrics if "loss" in key
+    ]
     return ("epoch", *sorted(liked)[:1])
 
 

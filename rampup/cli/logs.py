@@ -5,21 +5,26 @@ import time
 
 import click
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import json_option, run_argument
 from rampup.cli.follow import Tail
 from rampup.cli.wait import patience
 from rampup.errors import RunNotFound, UsageError
-from rampup.rundir import AttemptDir, RunDir
-from rampup.states import state_of
+from rampup.rundir import find as runs
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.runs.state import state_of
 
 POLL_S = 0.2
 
 
 @click.command()
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends. Ctrl-C stops following, not the run.")
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Go on until the run ends. Ctrl-C stops following, not the run.",
+)
 @click.option("--rank", type=int, default=0, show_default=True, help="Whose output.")
 @json_option
 def command(run: str | None, follow: bool, rank: int, as_json: bool) -> int:
@@ -43,7 +48,9 @@ def log_of(run: RunDir, rank: int) -> bytes:
     """The last attempt's log; when the ranks never spoke, what the launcher said."""
     attempt = run.last_attempt()
     if attempt is None:
-        raise RunNotFound(f"run {run.id} has not started: it has no log yet", f"rampup show {run.id}")
+        raise RunNotFound(
+            f"run {run.id} has not started: it has no log yet", f"rampup show {run.id}"
+        )
     check_rank(run, attempt, rank)
     log = attempt.rank_log(rank)
     said = log.read_bytes() if log.exists() else b""
@@ -54,7 +61,9 @@ def log_of(run: RunDir, rank: int) -> bytes:
 def check_rank(run: RunDir, attempt: AttemptDir, rank: int) -> None:
     size = attempt.facts.get("world_size")
     if rank < 0 or (size is not None and rank >= size):
-        raise RunNotFound(f"run {run.id} has no rank {rank}", f"its ranks are 0 to {(size or 1) - 1}")
+        raise RunNotFound(
+            f"run {run.id} has no rank {rank}", f"its ranks are 0 to {(size or 1) - 1}"
+        )
 
 
 def follow_log(run: RunDir, rank: int) -> None:
@@ -63,7 +72,8 @@ def follow_log(run: RunDir, rank: int) -> None:
         # asked before reading: what is written until the end is not missed
         ended = state_of(run, patience(time.monotonic() - begun)).ended
         attempt = run.last_attempt()
-        if attempt is not None and attempt.number != followed:  # the first one, or the next after a requeue
+        # the first one, or the next after a requeue
+        if attempt is not None and attempt.number != followed:
             check_rank(run, attempt, rank)
             tail, followed = Tail(attempt.rank_log(rank)), attempt.number
         if tail is not None:

@@ -1,4 +1,5 @@
-"""`rampup new`: a small project of one's own that runs at once. Copies a folder of rampup/templates, nothing else."""
+"""`rampup new`: a small project of one's own that runs at once. Copies a folder of
+rampup/templates, nothing else."""
 
 import shlex
 from pathlib import Path
@@ -7,7 +8,7 @@ import click
 
 from rampup.cli import output
 from rampup.cli.arguments import dry_run_option
-from rampup.config import clean_name
+from rampup.config.resolve import clean_name
 from rampup.errors import Refused
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
@@ -47,13 +48,19 @@ def check_place(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise Refused(f"{directory} is a file", "name a directory that is not there yet")
     if directory.is_dir() and any(directory.iterdir()):
-        raise Refused(f"{directory} is not empty", "name a directory that is not there yet, or an empty one")
+        raise Refused(
+            f"{directory} is not empty", "name a directory that is not there yet, or an empty one"
+        )
 
 
 def write(directory: Path, template: Path) -> None:
-    text = template.read_text(encoding="utf-8").replace("NAME", clean_name(directory.absolute().name))
+    text = template.read_text(encoding="utf-8").replace(
+        "NAME", clean_name(directory.absolute().name)
+    )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / template.name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Refused(f"can't write {directory / template.name}: {error.strerror}", "choose another place") from None
+        raise Refused(
+            f"can't write {directory / template.name}: {error.strerror}", "choose another place"
+        ) from None

@@ -1,7 +1,8 @@
 """How rampup speaks: stdout is data, stderr is for people.
 
-Three modes decide themselves: a terminal gets colour, a pipe plain lines, `--json` one JSON value on stdout and
-nothing else there. rich is imported by the progress bar alone, so that reading verbs start in a blink.
+Three modes decide themselves: a terminal gets colour, a pipe plain lines, `--json` one JSON value
+on stdout and nothing else there. rich is imported by the progress bar alone, so that reading verbs
+start in a blink.
 """
 
 import json
@@ -24,7 +25,8 @@ STATE_COLOURS = {
 
 
 def colours(stream: Any) -> bool:
-    """Colour only on a real terminal: FORCE_COLOR in a batch job must not fill a log with escapes."""
+    """Colour only on a real terminal: FORCE_COLOR in a batch job must not fill a log with
+    escapes."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
@@ -46,7 +48,9 @@ def emit_json(value: Any) -> None:
     print(json.dumps(value), flush=True)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> None:
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
+) -> None:
     """Aligned columns on stdout; `right` names the columns of numbers."""
     widths = [max(len(str(row[column])) for row in (head, *rows)) for column in range(len(head))]
 

@@ -7,7 +7,7 @@ from msgspec import to_builtins
 
 from rampup.cli import output
 from rampup.cli.arguments import complete_recipe, json_option
-from rampup.recipes import load
+from rampup.config import recipes as load
 
 
 @click.group()
@@ -23,7 +23,10 @@ def list_recipes(as_json: bool) -> int:
     if as_json:
         output.emit_json([to_builtins(recipe) for recipe in found])
         return 0
-    rows = [(recipe.name, recipe.engine, ", ".join(recipe.data) or "-", recipe.about) for recipe in found]
+    rows = [
+        (recipe.name, recipe.engine, ", ".join(recipe.data) or "-", recipe.about)
+        for recipe in found
+    ]
     output.table(("recipe", "engine", "data", "about"), rows)
     output.next_step("rampup recipe show mnist")
     return 0

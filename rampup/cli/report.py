@@ -1,4 +1,5 @@
-"""`rampup report`: one HTML file about one or more runs, with curves, time, machine, settings and advice."""
+"""`rampup report`: one HTML file about one or more runs, with curves, time, machine, settings and
+advice."""
 
 import shlex
 import sys
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, json_option, study_option
-from rampup.rundir import RunDir
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir
 
 if TYPE_CHECKING:
     from rampup.report.story import Story
@@ -22,16 +23,26 @@ if TYPE_CHECKING:
 @click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
 @study_option("The runs of this study; of more than 12 the best are drawn, and all are listed.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="The file; default: report.html in the run, or here for several."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The file; default: report.html in the run, or here for several.",
 )
 @click.option(
-    "--png", "png_folder", type=click.Path(path_type=Path), help="Write each chart as a picture into this folder too."
+    "--png",
+    "png_folder",
+    type=click.Path(path_type=Path),
+    help="Write each chart as a picture into this folder too.",
 )
 @json_option
 def command(
-    wanted: tuple[str, ...], study: str | None, out: Path | None, png_folder: Path | None, as_json: bool
+    wanted: tuple[str, ...],
+    study: str | None,
+    out: Path | None,
+    png_folder: Path | None,
+    as_json: bool,
 ) -> int:
-    """One HTML file about one or more runs. RUN is an id, a prefix of one, or a directory (default: the latest)."""
+    """One HTML file about one or more runs. RUN is an id, a prefix of one, or a directory (default:
+    the latest)."""
     from rampup.report.build import Written, default_file, write_report
 
     written: Written
@@ -51,7 +62,9 @@ def command(
     tell_notes(written.stories)
     for path in (written.file, *written.pngs):
         print(path)
-    output.next_step(f"{'open' if sys.platform == 'darwin' else 'xdg-open'} {shlex.quote(str(written.file))}")
+    output.next_step(
+        f"{'open' if sys.platform == 'darwin' else 'xdg-open'} {shlex.quote(str(written.file))}"
+    )
     return 0
 
 
@@ -68,14 +81,16 @@ def tell_notes(stories: "Sequence[Story]") -> None:
 
 
 def make_by_itself(run: RunDir) -> None:
-    """After a run that somebody looked at, where it can be drawn. What goes wrong is a note, and no more than that."""
+    """After a run that somebody looked at, where it can be drawn. What goes wrong is a note, and no
+    more than that."""
     from rampup.report.build import missing_packages, write_report
 
     if missing_packages():
         return
     try:
         written = write_report([run], run.report_file)
-    except BaseException as error:  # Ctrl-C too, and a panic of vl-convert: how the run went is what counts
+    except BaseException as error:
+        # Ctrl-C too, and a panic of vl-convert: how the run went is what counts
         output.say(f"note: no report was made: {str(error) or type(error).__name__}")
         return
     output.say(f"report: {written.file}")

@@ -1,11 +1,12 @@
-"""`rampup resume`: start a run again that was stopped, failed or ran out of time, from its last good checkpoint."""
+"""`rampup resume`: start a run again that was stopped, failed or ran out of time, from its last
+good checkpoint."""
 
 import click
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option
 from rampup.cli.run import given_resources, resource_options, stay_or_leave
+from rampup.rundir import find as runs
 
 
 @click.command()
@@ -18,8 +19,16 @@ from rampup.cli.run import given_resources, resource_options, stay_or_leave
     default="submitted",
     help="The code as it was submitted (default), or as it is today.",
 )
-@click.option("--follow", is_flag=True, help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.")
-@click.option("--detach", is_flag=True, help="On this machine: return at once; the run survives this terminal.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.",
+)
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="On this machine: return at once; the run survives this terminal.",
+)
 @dry_run_option
 @json_option
 def command(
@@ -33,17 +42,19 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """Start a run again that was stopped, failed or ran out of time. RUN is an id or a unique prefix; no default.
+    """Start a run again that was stopped, failed or ran out of time. RUN is an id or a unique
+    prefix; no default.
 
     \b
     rampup resume 3kx9ab
     rampup resume 3kx9ab --time 8:00:00 --follow
     rampup resume 3kx9ab --on sandbox --nodes 2
 
-    It is the same run with one more attempt: it goes on after its newest sound checkpoint, with the settings and the
-    code that it was submitted with. With another number of ranks it goes on too, but not bit for bit.
+    It is the same run with one more attempt: it goes on after its newest sound checkpoint, with the
+    settings and the code that it was submitted with. With another number of ranks it goes on too,
+    but not bit for bit.
     """
-    from rampup import restart
+    from rampup.runs import resume as restart
 
     run = runs.find(wanted)
     restart.refuse_unless_ended(run)
@@ -53,7 +64,7 @@ def command(
 
         return show_plan(spec, as_json, run.path)
     from rampup.cli import follow as following
-    from rampup.submit import start
+    from rampup.runs.create import start
 
     with following.interrupt_flag() as interrupted:
         with restart.alone(run), restart.undone_unless_started(run):

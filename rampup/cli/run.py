@@ -1,4 +1,5 @@
-"""`rampup run`: settings, a run directory, and off it goes; then it is followed to its end, or left alone."""
+"""`rampup run`: settings, a run directory, and off it goes; then it is followed to its end, or left
+alone."""
 
 import os
 import sys
@@ -8,16 +9,19 @@ from typing import Any
 
 import click
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import complete_words, dry_run_option, json_option
-from rampup.clusters.load import fitting
-from rampup.config import Request, resolve
+from rampup.config.clusters import fitting
+from rampup.config.resolve import Request, resolve
 from rampup.errors import UsageError
+from rampup.rundir import find as runs
 
 RESOURCE_OPTIONS = {
     "nodes": ("N", "Machines."),
-    "tasks_per_node": ("T", "Ranks on each machine (default: 1; torch and Lightning: one for each GPU)."),
+    "tasks_per_node": (
+        "T",
+        "Ranks on each machine (default: 1; torch and Lightning: one for each GPU).",
+    ),
     "gpus_per_node": ("G", "GPUs on each machine."),
     "cpus_per_task": ("C", "CPUs of each rank (default: a fair share; 1 on a cluster)."),
     "mem": ("M", "Memory of each machine, e.g. 16G."),
@@ -41,7 +45,9 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
     about = "Any other option of sbatch; may be repeated."
     function = click.option("--slurm", multiple=True, metavar="KEY=VALUE", help=about)(function)
     for name, (metavar, about) in reversed(RESOURCE_OPTIONS.items()):
-        function = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=about)(function)
+        function = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=about)(
+            function
+        )
     return function
 
 
@@ -60,15 +66,31 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
 )
 @click.option("--name", help="A name for the run (default: the recipe's or the script's).")
 @click.option(
-    "--launcher", metavar="L", help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's)."
+    "--launcher",
+    metavar="L",
+    help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's).",
 )
 @resource_options
-@click.option("--follow", is_flag=True, help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.")
-@click.option("--detach", is_flag=True, help="On this machine: return at once; the run survives this terminal.")
 @click.option(
-    "--smoke", is_flag=True, help="On a cluster: try it in the debug queue: one step, one checkpoint, one resume."
+    "--follow",
+    is_flag=True,
+    help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.",
 )
-@click.option("--dev", is_flag=True, help="Try one batch of everything, here, whatever --on says; nothing is kept.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="On this machine: return at once; the run survives this terminal.",
+)
+@click.option(
+    "--smoke",
+    is_flag=True,
+    help="On a cluster: try it in the debug queue: one step, one checkpoint, one resume.",
+)
+@click.option(
+    "--dev",
+    is_flag=True,
+    help="Try one batch of everything, here, whatever --on says; nothing is kept.",
+)
 @dry_run_option
 @json_option
 @click.pass_context
@@ -96,8 +118,8 @@ def command(
     rampup run my_pkg.my_module:LitModel data=my_pkg.my_data:MyData lr=1e-3
     rampup run --tasks-per-node 2 -- python my_script.py --lr 0.1
 
-    KEY=VALUE sets a value of [train]; a dotted key reaches any table (resources.nodes=2). `rampup recipe show NAME`
-    lists the settings of a recipe.
+    KEY=VALUE sets a value of [train]; a dotted key reaches any table (resources.nodes=2). `rampup
+    recipe show NAME` lists the settings of a recipe.
     """
     if launcher:
         words = (*words, f"cluster.launcher={launcher}")
@@ -108,18 +130,22 @@ def command(
 
         return show_plan(spec, as_json)
     from rampup.cli import follow as following
-    from rampup.submit import make_run, start
+    from rampup.runs.create import make_run, start
 
     with following.interrupt_flag() as interrupted:
         run = make_run(spec, output.say)
         remember(run.path.parent)
         if not as_json and not detach:
-            output.say(f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}")
+            output.say(
+                f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}"
+            )
         process = start(run, spec, detach)
         return stay_or_leave(run, process, detach, follow or smoke, interrupted, as_json)
 
 
-def stay_or_leave(run: Any, launcher: Any, detach: bool, follow: bool, interrupted: list[int], as_json: bool) -> int:
+def stay_or_leave(
+    run: Any, launcher: Any, detach: bool, follow: bool, interrupted: list[int], as_json: bool
+) -> int:
     """What was started is followed to its end, or left alone."""
     from rampup.cli import follow as following
 
@@ -131,16 +157,20 @@ def stay_or_leave(run: Any, launcher: Any, detach: bool, follow: bool, interrupt
 
 
 def given_resources(options: dict[str, str | None]) -> dict[str, str]:
-    """Those options of [resources] that were given. An empty one is a slip (`--env "$UNSET"`); no devices are meant."""
+    """Those options of [resources] that were given. An empty one is a slip (`--env "$UNSET"`); no
+    devices are meant."""
     found = {key: text for key in RESOURCE_OPTIONS if (text := options[key]) is not None}
     for key, text in found.items():
         if not text and key != "devices":
-            raise UsageError(f"--{key.replace('_', '-')} is empty", "leave it out, or give it a value")
+            raise UsageError(
+                f"--{key.replace('_', '-')} is empty", "leave it out, or give it a value"
+            )
     return found
 
 
 def allocation() -> str | None:
-    """Inside an allocation of Slurm (salloc, an interactive node) the run uses what is granted already."""
+    """Inside an allocation of Slurm (salloc, an interactive node) the run uses what is granted
+    already."""
     if "SLURM_JOB_ID" not in os.environ:
         return None
     found = [profile.cluster for profile in fitting() if profile.cluster.scheduler == "slurm"]
@@ -163,7 +193,8 @@ def make_request(
     if len(targets) > 1 or (targets and user_command):
         extra = targets[0] if user_command else targets[1]
         raise UsageError(
-            f"{extra!r} is one target too many", "a command of your own goes after --, a setting is key=value"
+            f"{extra!r} is one target too many",
+            "a command of your own goes after --, a setting is key=value",
         )
     return Request(
         target=targets[0] if targets else None,
@@ -182,12 +213,14 @@ def remember(root: Path) -> None:
     try:
         runs.remember_root(root)
     except OSError as error:
-        output.say(f"note: can't write {runs.roots_file()} ({error.strerror}): `list` finds this run only from here")
+        output.say(
+            f"note: can't write {runs.roots_file()} ({error.strerror}): `list` finds this run only from here"
+        )
 
 
 def tell_started(run: Any, as_json: bool) -> int:
     if as_json:
-        from rampup.summary import describe
+        from rampup.runs.summary import describe
 
         output.emit_json(describe(run))
     else:

@@ -1,4 +1,5 @@
-"""`rampup sandbox up|status|down`: a real Slurm of several nodes on this machine, to practise and to test."""
+"""`rampup sandbox up|status|down`: a real Slurm of several nodes on this machine, to practise and
+to test."""
 
 import time
 from typing import TextIO
@@ -25,13 +26,29 @@ def command() -> None:
 
 @command.command("up")
 @name_option
-@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="How many nodes.")
 @click.option(
-    "--cpus-per-node", type=click.IntRange(1, 256), default=8, show_default=True, help="CPUs that each claims."
+    "--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="How many nodes."
 )
-@click.option("--gpus-per-node", type=click.IntRange(0, 64), default=0, show_default=True, help="Pretend GPUs of each.")
 @click.option(
-    "--max-array-size", type=click.IntRange(1, 4_000_001), default=1001, show_default=True, help="Slurm's MaxArraySize."
+    "--cpus-per-node",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    help="CPUs that each claims.",
+)
+@click.option(
+    "--gpus-per-node",
+    type=click.IntRange(0, 64),
+    default=0,
+    show_default=True,
+    help="Pretend GPUs of each.",
+)
+@click.option(
+    "--max-array-size",
+    type=click.IntRange(1, 4_000_001),
+    default=1001,
+    show_default=True,
+    help="Slurm's MaxArraySize.",
 )
 @click.option("--no-accounting", is_flag=True, help="No database: no sacct, no accounts.")
 @click.option(
@@ -89,7 +106,9 @@ def up(
     size = f"{output.count(len(found.nodes), 'node')}, partitions normal, debug, long and urgent"
     output.say(f"sandbox {name} {f'is up after {took}' if started else 'was up already'}: {size}")
     if found.options != to_builtins(wanted):
-        output.say(f"it keeps the options that it was started with; to change them: rampup sandbox down{named(name)}")
+        output.say(
+            f"it keeps the options that it was started with; to change them: rampup sandbox down{named(name)}"
+        )
     if as_json:
         output.emit_json(to_builtins(found))
         return 0
@@ -111,10 +130,16 @@ def show_status(name: str, as_json: bool) -> int:
     print(f"sandbox {name}: {output.paint(found.state, STATE_COLOURS[found.state])}")
     if found.state == "down":
         others = [other for other in known() if other != name]
-        output.next_step(f"rampup sandbox status --name {others[0]}" if others else f"rampup sandbox up{named(name)}")
+        output.next_step(
+            f"rampup sandbox status --name {others[0]}"
+            if others
+            else f"rampup sandbox up{named(name)}"
+        )
         return code
     draw(found)
-    output.next_step(f"rampup run digits --on {name}" if code == 0 else f"rampup sandbox up{named(name)}")
+    output.next_step(
+        f"rampup run digits --on {name}" if code == 0 else f"rampup sandbox up{named(name)}"
+    )
     return code
 
 
@@ -122,12 +147,16 @@ def draw(found: Status) -> None:
     print(f"export SLURM_CONF={found.slurm_conf}")
     print()
     output.table(
-        ("daemon", "pid"), [(daemon, "gone" if pid is None else str(pid)) for daemon, pid in found.daemons.items()]
+        ("daemon", "pid"),
+        [(daemon, "gone" if pid is None else str(pid)) for daemon, pid in found.daemons.items()],
     )
     for rows in (found.nodes, found.jobs):
         if rows:
             print()
-            output.table([column.replace("_", " ") for column in rows[0]], [tuple(row.values()) for row in rows])
+            output.table(
+                [column.replace("_", " ") for column in rows[0]],
+                [tuple(row.values()) for row in rows],
+            )
 
 
 @command.command("down")

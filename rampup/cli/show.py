@@ -5,26 +5,31 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from rampup import runs
-from rampup.attempts import attempts_of, effective_ratio
 from rampup.cli import output
 from rampup.cli.arguments import json_option, run_argument
 from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
-from rampup.damage import damage_of
-from rampup.rundir import RunDir
-from rampup.schedulers.slurm_usage import Usage
-from rampup.summary import checkpoints_of, describe, phases_of, total_wall_s
+from rampup.rundir import find as runs
+from rampup.rundir.damage import damage_of
+from rampup.rundir.files import RunDir
+from rampup.rundir.history import attempts_of, effective_ratio
+from rampup.runs.summary import checkpoints_of, describe, phases_of, total_wall_s
+from rampup.schedulers.slurm.usage import Usage
 
 
 @click.command()
 @run_argument
 @click.option("--history", is_flag=True, help="The metric rows of all attempts, as one story.")
-@click.option("--checkpoints", is_flag=True, help="Its checkpoints: step, age, size, which is the best.")
-@click.option("--verify", is_flag=True, help="Read the checkpoints through; exits 1 when one is damaged.")
+@click.option(
+    "--checkpoints", is_flag=True, help="Its checkpoints: step, age, size, which is the best."
+)
+@click.option(
+    "--verify", is_flag=True, help="Read the checkpoints through; exits 1 when one is damaged."
+)
 @json_option
 def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_json: bool) -> int:
-    """One run: its state, settings, metrics, time. RUN is an id or a prefix of one (default: the latest)."""
+    """One run: its state, settings, metrics, time. RUN is an id or a prefix of one (default: the
+    latest)."""
     found = runs.find_to_read(run)
     if checkpoints or verify:
         from rampup.cli.checkpoints import show_checkpoints  # not for who asks for the rest
@@ -36,7 +41,10 @@ def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_
     usage = usage_when_ended(found, facts["state"])
     if as_json:
         told = attempts_of(found)
-        tries = {"tries": [to_builtins(attempt) for attempt in told], "effective_ratio": effective_ratio(told)}
+        tries = {
+            "tries": [to_builtins(attempt) for attempt in told],
+            "effective_ratio": effective_ratio(told),
+        }
         spent = {"phases": phases_of(found), "usage": usage_json(usage, facts["state"]), **tries}
         output.emit_json({**facts, **spent, "config": found.config, "run": found.run})
         return 0
@@ -51,7 +59,9 @@ def show_history(run: RunDir, as_json: bool) -> int:
         return 0
     keys = list(dict.fromkeys(key for row in rows for key in row if key != "t"))
     output.table(
-        keys, [[output.number(row[key]) if key in row else "" for key in keys] for row in rows] or [[""] * len(keys)]
+        keys,
+        [[output.number(row[key]) if key in row else "" for key in keys] for row in rows]
+        or [[""] * len(keys)],
     )
     return 0
 
@@ -90,7 +100,7 @@ def cause_of(run: RunDir, facts: dict[str, Any]) -> str:
     """Of a run that ended badly, the first line of `rampup why`."""
     if facts["state"] not in ("failed", "timeout", "cancelled"):
         return facts["cause"] or ""
-    from rampup.diagnose.why import explain  # not for runs that went well
+    from rampup.diagnose.why.explain import explain  # not for runs that went well
 
     return explain(run).finding.cause
 
@@ -101,8 +111,13 @@ def show_attempts(run: RunDir) -> None:
     if len(found) < 2:
         return
     ratio = effective_ratio(found)
-    redone, lost_s = sum(attempt.redone for attempt in found), sum(attempt.lost_s for attempt in found)
-    words = f"{len(found)} attempts, {output.count(redone, 'step')} redone ({output.duration(lost_s)})"
+    redone, lost_s = (
+        sum(attempt.redone for attempt in found),
+        sum(attempt.lost_s for attempt in found),
+    )
+    words = (
+        f"{len(found)} attempts, {output.count(redone, 'step')} redone ({output.duration(lost_s)})"
+    )
     print(words + (f", effective training time {ratio:.0%}" if ratio is not None else ""))
     rows = [
         (
@@ -136,12 +151,17 @@ def profile_line(run: RunDir) -> str:
 
 
 def environment_line(run: RunDir) -> str:
-    """What the ranks ran in: the modules as they were loaded, or, where none were, as they were asked for."""
+    """What the ranks ran in: the modules as they were loaded, or, where none were, as they were
+    asked for."""
     chosen, attempt = run.config.get("environment") or {}, run.last_attempt()
     asked = chosen.get("modules") or []
     loaded = attempt.modules() if attempt else []
     parts = [f"environment: {chosen['env']}"] if chosen.get("env") else []
-    parts += [f"modules: {' '.join(loaded)}" if loaded else f"modules asked for: {' '.join(asked)}"] if asked else []
+    parts += (
+        [f"modules: {' '.join(loaded)}" if loaded else f"modules asked for: {' '.join(asked)}"]
+        if asked
+        else []
+    )
     return ", ".join(parts)
 
 
@@ -170,4 +190,8 @@ def next_of(run: RunDir, state: str) -> str:
         return f"rampup logs -f {run.id}"
     if state == "cancelled":
         return f"rampup resume {run.id}"
-    return f"rampup why {run.id}" if state in ("failed", "timeout") else f"rampup show {run.id} --history"
+    return (
+        f"rampup why {run.id}"
+        if state in ("failed", "timeout")
+        else f"rampup show {run.id} --history"
+    )

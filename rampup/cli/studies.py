@@ -1,4 +1,5 @@
-"""What `wait` and `cancel` do with --study, and the words about the runs of one that `sweep` and `list` share too."""
+"""What `wait` and `cancel` do with --study, and the words about the runs of one that `sweep` and
+`list` share too."""
 
 import time
 from collections import Counter
@@ -9,13 +10,13 @@ from rampup.cli import output
 from rampup.cli.cancel import END_WITHIN_S, SAVE_WITHIN_S
 from rampup.cli.wait import POLL_S, patience
 from rampup.errors import NotFinished, RampupError, SchedulerError, UsageError
-from rampup.launchers.outcome import CODES
-from rampup.rundir import RunDir, State
-from rampup.schedulers.slurm_query import FRESH_S
-from rampup.states import look, state_of, states_of
+from rampup.rundir.files import RunDir, State
+from rampup.runs.create import ask_to_stop
+from rampup.runs.state import look, state_of, states_of
+from rampup.runtime.outcome import CODES
+from rampup.schedulers.slurm.query import FRESH_S
 from rampup.study.members import Study, find, find_lost_submissions
 from rampup.study.stop import cancel_all, is_being_started, stop_starting
-from rampup.submit import ask_to_stop
 
 NAMED = 10
 """So many runs that failed are named with their cause."""
@@ -25,7 +26,9 @@ BAD = ("failed", "timeout", "cancelled")
 
 def refuse_both(study: str | None, wanted: Any) -> None:
     if study is not None and wanted:
-        raise UsageError("give runs, or --study, not both", "rampup list --study STUDY shows its runs")
+        raise UsageError(
+            "give runs, or --study, not both", "rampup list --study STUDY shows its runs"
+        )
 
 
 def states_by_run(runs: Iterable[RunDir], fresh_s: float = FRESH_S) -> dict[RunDir, State]:
@@ -44,7 +47,11 @@ def tell_states(states: Mapping[RunDir, State]) -> None:
     """How many are how; those that failed by their ids, with the cause in one line."""
     found = Counter(state.name for state in states.values())
     order = ("completed", "running", "pending", *BAD)
-    words = [f"{found[name]} {'timed out' if name == 'timeout' else name}" for name in order if found[name]]
+    words = [
+        f"{found[name]} {'timed out' if name == 'timeout' else name}"
+        for name in order
+        if found[name]
+    ]
     output.say(f"{output.count(len(states), 'run')}: {', '.join(words)}")
     bad = [(run, state) for run, state in states.items() if state.name in ("failed", "timeout")]
     for run, state in bad[:NAMED]:
@@ -55,7 +62,7 @@ def tell_states(states: Mapping[RunDir, State]) -> None:
 
 def cause_of(run: RunDir, state: State) -> str:
     """In one line, as `rampup why` tells it."""
-    from rampup.diagnose.why import explain  # not for runs that went well
+    from rampup.diagnose.why.explain import explain  # not for runs that went well
 
     answer = explain(run, state)
     cause = answer.finding.cause if answer.known else state.cause or state_of(run).cause
@@ -64,12 +71,18 @@ def cause_of(run: RunDir, state: State) -> str:
 
 def as_objects(states: Mapping[RunDir, State]) -> list[dict[str, Any]]:
     return [
-        {"id": run.id, "dir": str(run.path), "point": run.run.get("point"), "state": state.name, "cause": state.cause}
+        {
+            "id": run.id,
+            "dir": str(run.path),
+            "point": run.run.get("point"),
+            "state": state.name,
+            "cause": state.cause,
+        }
         for run, state in states.items()
     ]
 
 
-# wait -------------------------------------------------------------------------------------------------------------
+# wait ---------------------------------------------------------------------------------------------
 
 
 def wait_for(name: str, timeout: float | None, as_json: bool) -> int:
@@ -87,7 +100,8 @@ def wait_for(name: str, timeout: float | None, as_json: bool) -> int:
         if timeout is not None and waited >= timeout:
             left = sum(not state.ended for state in states.values())
             raise NotFinished(
-                f"{output.count(left, 'run')} of study {name} still to end", f"rampup list --study {name}"
+                f"{output.count(left, 'run')} of study {name} still to end",
+                f"rampup list --study {name}",
             )
         time.sleep(POLL_S)
     code = exit_code_of(states.values())
@@ -99,7 +113,7 @@ def wait_for(name: str, timeout: float | None, as_json: bool) -> int:
     return code
 
 
-# cancel -----------------------------------------------------------------------------------------------------------
+# cancel -------------------------------------------------------------------------------------------
 
 
 def cancel_study(name: str, save: bool, dry_run: bool, as_json: bool) -> int:
@@ -124,7 +138,8 @@ def cancel_study(name: str, save: bool, dry_run: bool, as_json: bool) -> int:
 
 def stop(study: Study, save: bool) -> RampupError | None:
     """Who starts runs, and all that go on."""
-    if save:  # a sweep of this machine that is stopped gives its runs little time, so they come first
+    # a sweep of this machine that is stopped gives its runs little time, so they come first
+    if save:
         here = [run for run in going_on(study) if "pid" in (run.recorded("submitted") or {})]
         if here and (problem := end(here, save)):
             return problem
@@ -140,8 +155,11 @@ def going_on(study: Study) -> list[RunDir]:
 def end(going: Sequence[RunDir], save: bool) -> RampupError | None:
     """All of them; the last problem is returned, and has not kept the others from being ended."""
     problem: RampupError | None = None
-    saving = [run for run, state in states_by_run(going).items() if save and state.name == "running"]
-    cancel_all([run for run in going if run not in saving], saving)  # first: none of them begins meanwhile
+    saving = [
+        run for run, state in states_by_run(going).items() if save and state.name == "running"
+    ]
+    # first: none of them begins meanwhile
+    cancel_all([run for run in going if run not in saving], saving)
     for run in saving:
         try:
             ask_to_stop(run)
@@ -153,11 +171,15 @@ def end(going: Sequence[RunDir], save: bool) -> RampupError | None:
         time.sleep(POLL_S)
         left = [run for run, state in states_by_run(left, 0.3).items() if not state.ended]
     if left and problem is None:
-        problem = SchedulerError(f"{output.count(len(left), 'run')} told to end and not yet gone", "rampup wait")
+        problem = SchedulerError(
+            f"{output.count(len(left), 'run')} told to end and not yet gone", "rampup wait"
+        )
     return problem
 
 
-def words_of(run: RunDir, before: Mapping[RunDir, State], after: Mapping[RunDir, State], dry_run: bool) -> str:
+def words_of(
+    run: RunDir, before: Mapping[RunDir, State], after: Mapping[RunDir, State], dry_run: bool
+) -> str:
     was = next((state for other, state in before.items() if other.path == run.path), None)
     if was is not None and was.ended:
         return f"already {was.name}"

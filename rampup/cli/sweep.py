@@ -1,4 +1,5 @@
-"""`rampup sweep`: one run for every combination of settings. On a cluster as arrays, or packed; else here."""
+"""`rampup sweep`: one run for every combination of settings. On a cluster as arrays, or packed;
+else here."""
 
 import shlex
 from collections.abc import Sequence
@@ -8,16 +9,16 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from rampup import runs
 from rampup.cli import follow, output
 from rampup.cli.arguments import complete_words, dry_run_option, json_option
 from rampup.cli.run import allocation, make_request, remember, resource_options
 from rampup.cli.studies import exit_code_of, tell_states
 from rampup.cli.sweep_plan import show_plan
-from rampup.diagnose import machine
+from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
-from rampup.restart import held
-from rampup.schedulers.allocation import is_here
+from rampup.rundir import find as runs
+from rampup.runs.resume import held
+from rampup.schedulers.slurm.allocation import is_here
 from rampup.study import grid
 from rampup.study.code import SharedCode
 from rampup.study.here import Here
@@ -27,18 +28,33 @@ from rampup.study.members import Ids, Member, Study, Todo, counts, members_of
 
 @click.command()
 @click.argument(
-    "words", nargs=-1, shell_complete=complete_words, metavar="[RECIPE | FILE.toml] [KEY=A,B,...]... [-- CMD]"
-)
-@click.option("--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local).")
-@click.option("--name", metavar="STUDY", help="A name for the study (default: the recipe's or the script's).")
-@click.option(
-    "--pack", type=click.IntRange(min=1), metavar="K", help="K at a time: inside one job, or on this machine."
+    "words",
+    nargs=-1,
+    shell_complete=complete_words,
+    metavar="[RECIPE | FILE.toml] [KEY=A,B,...]... [-- CMD]",
 )
 @click.option(
-    "--throttle", type=click.IntRange(min=1), metavar="N", help="On a cluster: at most N of an array at once."
+    "--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local)."
 )
 @click.option(
-    "--launcher", metavar="L", help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's)."
+    "--name", metavar="STUDY", help="A name for the study (default: the recipe's or the script's)."
+)
+@click.option(
+    "--pack",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="K at a time: inside one job, or on this machine.",
+)
+@click.option(
+    "--throttle",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="On a cluster: at most N of an array at once.",
+)
+@click.option(
+    "--launcher",
+    metavar="L",
+    help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's).",
 )
 @resource_options
 @dry_run_option
@@ -65,8 +81,9 @@ def command(
     rampup sweep mnist lr=1e-2,1e-3 --on sandbox --throttle 2
     rampup sweep p=1,2,3 --on sandbox --pack 3 -- python prog.py {p}
 
-    KEY=A,B,C is tried with each value; a dotted key reaches any table (resources.nodes=1,2). The same command again
-    starts what is missing or has failed, and leaves alone what is done. `rampup list --study STUDY` compares the runs.
+    KEY=A,B,C is tried with each value; a dotted key reaches any table (resources.nodes=1,2). The
+    same command again starts what is missing or has failed, and leaves alone what is done. `rampup
+    list --study STUDY` compares the runs.
     """
     if launcher:
         words = (*words, f"cluster.launcher={launcher}")
@@ -83,7 +100,10 @@ def command(
     if dry_run:
         return show_plan(study, members, way if queued else None, as_json)
     make_folder(study)
-    with follow.interrupt_flag() as interrupted, held(study.mark, f"the study {study.name} is being started already"):
+    with (
+        follow.interrupt_flag() as interrupted,
+        held(study.mark, f"the study {study.name} is being started already"),
+    ):
         remember(study.root)
         members = members_of(study, points)  # as it is now that nobody else can start any
         if not as_json:
@@ -115,10 +135,12 @@ def make_folder(study: Study) -> None:
         raise Refused(f"can't make {study.folder}: {error.strerror}", hint) from None
 
 
-# on a cluster -----------------------------------------------------------------------------------------------------
+# on a cluster -------------------------------------------------------------------------------------
 
 
-def submit(study: Study, members: Sequence[Member], way: Way, interrupted: list[int], as_json: bool) -> int:
+def submit(
+    study: Study, members: Sequence[Member], way: Way, interrupted: list[int], as_json: bool
+) -> int:
     todo = waiting(members)
     with SharedCode(study.root, study.name) as code:
         jobs = Launch(study, way, code, output.say, interrupted).submit_all(todo)
@@ -140,10 +162,12 @@ def submitted_words(count: int, jobs: Sequence[str], way: Way) -> str:
     return f"submitted {output.count(count, 'run')} as {kind}{at_once}: {listed}"
 
 
-# here -------------------------------------------------------------------------------------------------------------
+# here ---------------------------------------------------------------------------------------------
 
 
-def run_here(study: Study, members: Sequence[Member], at_once: int, interrupted: list[int], as_json: bool) -> int:
+def run_here(
+    study: Study, members: Sequence[Member], at_once: int, interrupted: list[int], as_json: bool
+) -> int:
     cpus = machine.cpus().allowed
     todo = [with_share(member, cpus, at_once) for member in waiting(members)]
     with SharedCode(study.root, study.name) as code:
@@ -159,16 +183,23 @@ def run_here(study: Study, members: Sequence[Member], at_once: int, interrupted:
         if interrupted:
             output.say("stopped; the same command goes on with what is missing")
         next_step(study, members)
-    return 130 if interrupted else exit_code_of(member.known.state for member in now if member.known)
+    return (
+        130 if interrupted else exit_code_of(member.known.state for member in now if member.known)
+    )
 
 
-# words ------------------------------------------------------------------------------------------------------------
+# words --------------------------------------------------------------------------------------------
 
 
 def plan_words(members: Sequence[Member]) -> str:
     """4 runs; 2 of them are done, 1 goes on, 1 is started again."""
     found = counts(members)
-    said: dict[Todo, str] = {"done": "{} done", "goes on": "{} going on", "again": "{} started again", "new": "{} new"}
+    said: dict[Todo, str] = {
+        "done": "{} done",
+        "goes on": "{} going on",
+        "again": "{} started again",
+        "new": "{} new",
+    }
     parts = [said[todo].format(found[todo]) for todo in said if found.get(todo)]
     return f"{output.count(len(members), 'run')} ({', '.join(parts)})"
 
@@ -177,7 +208,9 @@ def next_step(study: Study, members: Sequence[Member]) -> None:
     keys = list(dict.fromkeys(key for member in members for key in member.point.values))
     monitor = members[0].point.spec.train.get("monitor")
     # without a metric that is known now `list` itself finds the one that counts
-    words = f" --columns {shlex.quote(','.join([*keys, monitor]))}" if isinstance(monitor, str) else ""
+    words = (
+        f" --columns {shlex.quote(','.join([*keys, monitor]))}" if isinstance(monitor, str) else ""
+    )
     output.next_step(f"rampup list --study {study.name}{words}")
 
 

@@ -1,14 +1,20 @@
-"""`rampup sweep --dry-run`: the points, what would become of each, and the script of the first job. Changes nothing."""
+"""`rampup sweep --dry-run`: the points, what would become of each, and the script of the first job.
+Changes nothing."""
 
 from collections.abc import Sequence
 
 from rampup.cli import output
-from rampup.plan import job_script
+from rampup.runs.plan import job_script
 from rampup.study.grid import text_of
 from rampup.study.launch import Way
 from rampup.study.members import Member, Study
 
-WORDS = {"done": "done", "goes on": "goes on", "again": "would be started again", "new": "would be started"}
+WORDS = {
+    "done": "done",
+    "goes on": "goes on",
+    "again": "would be started again",
+    "new": "would be started",
+}
 
 
 def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json: bool) -> int:
@@ -17,15 +23,25 @@ def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json:
     scripts = scripts_of(study, todo, way) if way else []
     if as_json:
         rows = [
-            {"point": member.point.values, "run": member.run.id if member.run else None, "todo": member.todo}
+            {
+                "point": member.point.values,
+                "run": member.run.id if member.run else None,
+                "todo": member.todo,
+            }
             for member in members
         ]
-        output.emit_json({"study": study.name, "root": str(study.root), "runs": rows, "scripts": scripts})
+        output.emit_json(
+            {"study": study.name, "root": str(study.root), "runs": rows, "scripts": scripts}
+        )
         return 0
     show_points(members)
     if scripts:
-        print(f"\n{scripts[0]}\n{job_script(todo[0].point.spec, study.root / f'TIME-{study.name}-ID')}")
-        output.say(f"{output.count(len(scripts), 'call')} of sbatch; shown: the first, and job.sh of its first run")
+        print(
+            f"\n{scripts[0]}\n{job_script(todo[0].point.spec, study.root / f'TIME-{study.name}-ID')}"
+        )
+        output.say(
+            f"{output.count(len(scripts), 'call')} of sbatch; shown: the first, and job.sh of its first run"
+        )
     output.next_step("the same command without --dry-run")
     return 0
 

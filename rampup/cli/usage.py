@@ -1,4 +1,5 @@
-"""Requested against used, for people: the lines of `show` about CPU, memory and time, with the option that fits."""
+"""Requested against used, for people: the lines of `show` about CPU, memory and time, with the
+option that fits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +7,11 @@ from typing import Any
 from msgspec import to_builtins
 
 from rampup.cli import output
-from rampup.clusters.load import of_run
+from rampup.config.clusters import of_run
+from rampup.core.spec import Cluster
 from rampup.errors import Refused
-from rampup.rundir import ENDED, RunDir
-from rampup.schedulers.slurm_usage import Usage, better_options, usage_of
-from rampup.spec import Cluster
+from rampup.rundir.files import ENDED, RunDir
+from rampup.schedulers.slurm.usage import Usage, better_options, usage_of
 
 
 def usage_when_ended(run: RunDir, state: str) -> Usage | None:
@@ -33,7 +34,8 @@ def _cluster_of(run: RunDir) -> Cluster | None:
 
 
 def usage_json(usage: Usage | None, state: str) -> Any:
-    """`better` holds options that would have been enough; only a run that did all its work can tell."""
+    """`better` holds options that would have been enough; only a run that did all its work can
+    tell."""
     if usage is None:
         return None
     return {**to_builtins(usage), "better": better_options(usage) if state == "completed" else {}}
@@ -51,7 +53,9 @@ def parts(usage: Usage) -> list[str]:
     if usage.cpus_busy is not None and usage.cpus_per_rank is not None:
         found.append(f"{usage.cpus_busy:.1f} of {usage.cpus_per_rank:g} CPUs per rank")
     if usage.mem_used_mb is not None:
-        found.append(f"{memory(usage.mem_used_mb)}{_of(usage.mem_asked_mb, memory)} of memory per node")
+        found.append(
+            f"{memory(usage.mem_used_mb)}{_of(usage.mem_asked_mb, memory)} of memory per node"
+        )
     return found
 
 
@@ -63,7 +67,9 @@ def advice(usage: Usage) -> list[str]:
     """`asked 24 GB, used 3.9 GB: --mem 5G`"""
     better, found = better_options(usage), []
     if "mem" in better and usage.mem_asked_mb is not None and usage.mem_used_mb is not None:
-        found.append(f"asked {memory(usage.mem_asked_mb)}, used {memory(usage.mem_used_mb)}: --mem {better['mem']}")
+        found.append(
+            f"asked {memory(usage.mem_asked_mb)}, used {memory(usage.mem_used_mb)}: --mem {better['mem']}"
+        )
     if "time" in better and usage.time_limit_s is not None:
         asked, took = output.duration(usage.time_limit_s), output.duration(usage.wall_s)
         found.append(f"asked {asked}, took {took}: --time {better['time']}")

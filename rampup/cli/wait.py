@@ -1,14 +1,15 @@
-"""`rampup wait`: until a run ends. Its exit code: 0, 100 failed, 101 not yet, 103 cancelled, 104 timed out."""
+"""`rampup wait`: until a run ends. Its exit code: 0, 100 failed, 101 not yet, 103 cancelled, 104
+timed out."""
 
 import time
 
 import click
 
-from rampup import runs
 from rampup.cli.arguments import json_option, run_argument, study_option
 from rampup.cli.ending import tell_end
 from rampup.errors import NotFinished
-from rampup.states import state_of
+from rampup.rundir import find as runs
+from rampup.runs.state import state_of
 
 POLL_S = 0.2
 
@@ -16,10 +17,13 @@ POLL_S = 0.2
 @click.command()
 @run_argument
 @study_option("Wait for all runs of this study; the exit code is that of the worst.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long, with exit code 101.")
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", help="Give up after so long, with exit code 101."
+)
 @json_option
 def command(run: str | None, study: str | None, timeout: float | None, as_json: bool) -> int:
-    """Wait until a run ends; the exit code tells how. RUN is an id or a prefix of one (default: the latest)."""
+    """Wait until a run ends; the exit code tells how. RUN is an id or a prefix of one (default: the
+    latest)."""
     if study is not None:
         from rampup.cli.studies import refuse_both, wait_for
 
@@ -29,7 +33,9 @@ def command(run: str | None, study: str | None, timeout: float | None, as_json: 
     begun = time.monotonic()
     while not state_of(found, patience(time.monotonic() - begun)).ended:
         if timeout is not None and time.monotonic() - begun >= timeout:
-            raise NotFinished(f"run {found.id} is still {state_of(found).name}", f"rampup logs -f {found.id}")
+            raise NotFinished(
+                f"run {found.id} is still {state_of(found).name}", f"rampup logs -f {found.id}"
+            )
         time.sleep(POLL_S)
     return tell_end(found, None, as_json)
 

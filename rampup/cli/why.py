@@ -4,23 +4,25 @@ from typing import Any
 
 import click
 
-from rampup import runs
 from rampup.cli import output
 from rampup.cli.arguments import json_option, run_argument
-from rampup.damage import damage_of
-from rampup.diagnose.why import Answer, explain
-from rampup.diagnose.why_records import Clue
-from rampup.rundir import RunDir
+from rampup.diagnose.why.explain import Answer, explain
+from rampup.diagnose.why.problems import Clue
+from rampup.rundir import find as runs
+from rampup.rundir.damage import damage_of
+from rampup.rundir.files import RunDir
 
 
 @click.command()
 @run_argument
 @json_option
 def command(run: str | None, as_json: bool) -> int:
-    """Why a run ended, the evidence, and what helps. RUN is an id or a prefix of one (default: the latest).
+    """Why a run ended, the evidence, and what helps. RUN is an id or a prefix of one (default: the
+    latest).
 
-    The first line is the cause. It is that of the rank which failed first. Below it stand the files and lines that
-    tell it, then one thing to do. "not known" is an answer too: then the hint says where to look.
+    The first line is the cause. It is that of the rank which failed first. Below it stand the files
+    and lines that tell it, then one thing to do. "not known" is an answer too: then the hint says
+    where to look.
     """
     found = runs.find_to_read(run)
     answer = explain(found)
@@ -55,7 +57,9 @@ def as_object(run: RunDir, answer: Answer) -> dict[str, Any]:
         "remedy": finding.remedy or None,
         "rank": answer.rank,
         "attempt": answer.attempt,
-        "evidence": [{"file": clue.file, "line": clue.line, "text": clue.text} for clue in answer.evidence],
+        "evidence": [
+            {"file": clue.file, "line": clue.line, "text": clue.text} for clue in answer.evidence
+        ],
         "before": list(answer.before),
         "damage": damage_of(run),
         "next": next_of(run, answer),

@@ -1,17 +1,20 @@
-"""Crops, flips and cutout for whole batches of images, where the batch is: one gather instead of a loop over images.
+"""Crops, flips and cutout for whole batches of images, where the batch is: one gather instead of a
+loop over images.
 
-Recipes call it from `Task.augment`. What happens to an image follows from (seed, epoch, its number in the data) alone,
-so neither the number of ranks nor workers nor a resume in the middle of an epoch changes it, and no random state has
-to be kept. It never changes the data it is given.
+Recipes call it from `Task.augment`. What happens to an image follows from (seed, epoch, its number
+in the data) alone, so neither the number of ranks nor workers nor a resume in the middle of an
+epoch changes it, and no random state has to be kept. It never changes the data it is given.
 """
 
 import torch
 from torch import Tensor
 
 DRAWS = 5
-"""Random numbers for each image: shift down, shift right, flip, and the middle of what is cut out."""
+"""Random numbers for each image: shift down, shift right, flip, and the middle of what is cut
+out."""
 AT_ONCE = 128
-"""Images that are worked on together on a CPU: what they take stays in its cache, four times faster than a batch."""
+"""Images that are worked on together on a CPU: what they take stays in its cache, four times faster
+than a batch."""
 STEP = -0x61C8864680B583EB
 """2**64 over the golden ratio, as 64 bits with a sign."""
 MIXERS = ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1))
@@ -19,7 +22,8 @@ MIXERS = ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1))
 
 
 def draws(seed: int, epoch: int, ids: Tensor, count: int) -> Tensor:
-    """`count` random whole numbers below 2**53 for each id, as (count, len(ids)); the same on any device."""
+    """`count` random whole numbers below 2**53 for each id, as (count, len(ids)); the same on any
+    device."""
     places = torch.arange(1, count + 1, device=ids.device).unsqueeze(1)
     keyed = _mixed(_mixed(ids * STEP + _signed(seed)) + _signed(epoch * STEP))
     return _mixed(keyed + places * STEP) >> 11 & 2**53 - 1
@@ -31,7 +35,8 @@ def _signed(value: int) -> int:
 
 
 def _mixed(values: Tensor) -> Tensor:
-    """Every bit in comes to depend on every bit out. Sums and products wrap around, as they are meant to."""
+    """Every bit in comes to depend on every bit out. Sums and products wrap around, as they are
+    meant to."""
     for shift, factor in MIXERS:
         values = (values ^ (values >> shift & (1 << 64 - shift) - 1)) * factor
     return values
@@ -41,19 +46,30 @@ class Augment:
     """For images of bytes, in planes: (samples, colours, height * width)."""
 
     def __init__(
-        self, size: int, mean: tuple[float, ...], deviation: tuple[float, ...], *, crop: int, flip: bool, cutout: int
+        self,
+        size: int,
+        mean: tuple[float, ...],
+        deviation: tuple[float, ...],
+        *,
+        crop: int,
+        flip: bool,
+        cutout: int,
     ) -> None:
-        """`crop`: shifted by up to so many pixels; `cutout`: the side of the square that is cut out. 0 for neither."""
+        """`crop`: shifted by up to so many pixels; `cutout`: the side of the square that is cut
+        out. 0 for neither."""
         self.size, self.crop, self.flip, self.cutout = size, crop, flip, cutout
         self._places = torch.arange(size)
-        shifted = torch.stack([_reflected(self._places + shift, size) for shift in range(-crop, crop + 1)])
+        shifted = torch.stack(
+            [_reflected(self._places + shift, size) for shift in range(-crop, crop + 1)]
+        )
         self._rows = shifted * size
         self._columns = torch.cat([shifted, shifted.flip(1)])
         self._mean = torch.tensor(mean).view(-1, 1) * 255
         self._scale = 1 / (torch.tensor(deviation).view(-1, 1) * 255)
 
     def plain(self, images: Tensor) -> Tensor:
-        """With mean 0 and deviation 1, as (samples, colours, height, width); not augmented, for validation."""
+        """With mean 0 and deviation 1, as (samples, colours, height, width); not augmented, for
+        validation."""
         found = torch.empty(images.shape, device=images.device)
         self._normalise(images, found)
         return self._squared(found)
@@ -73,7 +89,10 @@ class Augment:
         if self.crop or self.flip:
             shifts = 2 * self.crop + 1
             column = right % shifts + (flip % 2 * shifts if self.flip else 0)
-            rows, columns = self._rows.to(images.device)[down % shifts], self._columns.to(images.device)[column]
+            rows, columns = (
+                self._rows.to(images.device)[down % shifts],
+                self._columns.to(images.device)[column],
+            )
             pixels = (rows.unsqueeze(2) + columns.unsqueeze(1)).flatten(1).unsqueeze(1)
             images = images.gather(2, pixels.expand(-1, images.shape[1], -1))
         self._normalise(images, found)

@@ -1,8 +1,9 @@
 """CIFAR-10 in the forms in which it is handed on, made into the IDX files that recipes read.
 
-Called by sources.py, which has found the parts. The official archives hold six batches of 10,000 images, as plain
-bytes or as pickles of Python 2; the npm package holds six pictures, one image in each row. Nothing is trusted: a pickle
-may only name what a batch consists of, and whoever calls this compares check sums.
+Called by sources.py, which has found the parts. The official archives hold six batches of 10,000
+images, as plain bytes or as pickles of Python 2; the npm package holds six pictures, one image in
+each row. Nothing is trusted: a pickle may only name what a batch consists of, and whoever calls
+this compares check sums.
 """
 
 import io
@@ -13,7 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 COUNT, PIXELS = 10_000, 3072
-BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
+BATCHES = (
+    "data_batch_1",
+    "data_batch_2",
+    "data_batch_3",
+    "data_batch_4",
+    "data_batch_5",
+    "test_batch",
+)
 LABELS = ("train_lables.json", "test_lables.json")
 """So spelt in the npm package."""
 
@@ -38,12 +46,14 @@ def files_of(batches: list[Batch]) -> dict[str, bytes]:
     for name, part in (("train", batches[:5]), ("test", batches[5:])):
         size = COUNT * len(part)
         images, labels = (b"".join(batch[place] for batch in part) for place in (0, 1))
-        found[f"{name}-images-idx4-ubyte"] = struct.pack(">HBB4I", 0, 8, 4, size, 3, 32, 32) + images
+        found[f"{name}-images-idx4-ubyte"] = (
+            struct.pack(">HBB4I", 0, 8, 4, size, 3, 32, 32) + images
+        )
         found[f"{name}-labels-idx1-ubyte"] = struct.pack(">HBBI", 0, 8, 1, size) + labels
     return found
 
 
-# plain bytes ------------------------------------------------------------------------------------------------------
+# plain bytes --------------------------------------------------------------------------------------
 
 
 def from_binary(parts: Parts) -> list[Batch]:
@@ -56,7 +66,7 @@ def _cut(data: bytes) -> Batch:
     return b"".join(row[1:] for row in rows), b"".join(row[:1] for row in rows)
 
 
-# pickles ----------------------------------------------------------------------------------------------------------
+# pickles ------------------------------------------------------------------------------------------
 
 
 class Array:
@@ -70,7 +80,8 @@ class Array:
 
 
 class Unpickler(pickle.Unpickler):
-    """A pickle can name any function of Python to be called; this one gets an Array or a refusal."""
+    """A pickle can name any function of Python to be called; this one gets an Array or a
+    refusal."""
 
     def find_class(self, module: str, name: str) -> Any:
         known = ("_reconstruct", "ndarray", "dtype", "_frombuffer")
@@ -93,7 +104,7 @@ def _unpickled(data: bytes) -> Batch:
         raise ValueError(f"a batch is damaged: {error}") from None
 
 
-# pictures ---------------------------------------------------------------------------------------------------------
+# pictures -----------------------------------------------------------------------------------------
 
 
 def from_pictures(parts: Parts) -> list[Batch]:

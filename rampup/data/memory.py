@@ -1,7 +1,7 @@
 """Data that fits in memory, served by whole batches: one indexing operation per array and step.
 
-Recipes return it from `data()`; an engine asks for `batch(indices)`. It takes torch tensors and numpy arrays
-alike and imports no framework. It never copies the data as a whole.
+Recipes return it from `data()`; an engine asks for `batch(indices)`. It takes torch tensors and
+numpy arrays alike and imports no framework. It never copies the data as a whole.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """PNG files of 8 bits and three colours, written and read with nothing but zlib and numpy.
 
-The job side draws what people look at with `write_png`; data/cifar.py reads pictures that hold a data set. Other kinds
-of PNG (palettes, alpha, interlaced) are refused: nobody here makes or gets them.
+The job side draws what people look at with `write_png`; data/cifar.py reads pictures that hold a
+data set. Other kinds of PNG (palettes, alpha, interlaced) are refused: nobody here makes or gets
+them.
 """
 
 import struct
@@ -91,7 +92,11 @@ def _guessed(kind: int, row: NDArray[Any], above: NDArray[Any]) -> NDArray[Any]:
         if kind == 3:
             guess = (left + up) // 2
         else:
-            to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+            to_left, to_up, to_corner = (
+                abs(up - corner),
+                abs(left - corner),
+                abs(left + up - 2 * corner),
+            )
             nearer = np.where(to_up <= to_corner, up, corner)
             guess = np.where((to_left <= to_up) & (to_left <= to_corner), left, nearer)
         left = found[index] = (row[index] + guess) % 256

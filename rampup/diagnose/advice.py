@@ -1,13 +1,14 @@
 """What to do better next time: notes about a run that went, each with the setting to change.
 
-Part of the catalogue: each rule is a small pure function from the facts of one run to findings. Read by the report;
-nothing is measured or changed here. A rule speaks only where its advice is worth more than the time to read it.
+Part of the catalogue: each rule is a small pure function from the facts of one run to findings.
+Read by the report; nothing is measured or changed here. A rule speaks only where its advice is
+worth more than the time to read it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rampup.diagnose.catalogue import Finding
+from rampup.diagnose.preflight import Finding
 
 SHORT_S = 30.0
 """In a shorter run the phases say little: starting up is most of it."""
@@ -33,7 +34,8 @@ class Undefined(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """One run as the rules see it. What nobody measured is None or empty, and then a rule says nothing."""
+    """One run as the rules see it. What nobody measured is None or empty, and then a rule says
+    nothing."""
 
     wall_s: float = 0.0
     phases: Mapping[str, float] = {}
@@ -74,7 +76,7 @@ def advise(facts: Facts) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(facts)]
 
 
-# what went wrong --------------------------------------------------------------------------------------------------
+# what went wrong ----------------------------------------------------------------------------------
 
 
 def loss_not_finite(facts: Facts) -> Iterator[Finding]:
@@ -83,13 +85,19 @@ def loss_not_finite(facts: Facts) -> Iterator[Finding]:
     for name, where in (lasting or list(losses.items()))[:1]:
         rate = _lower_rate(facts) if lasting else ""
         about = f"{name} is no finite number {_places(where)}"
-        cause = "the training diverged" if lasting else "single values overflowed, and the training went on"
+        cause = (
+            "the training diverged"
+            if lasting
+            else "single values overflowed, and the training went on"
+        )
         if facts.train.get("precision") == "fp16":
             cause, remedy = f"{cause}; fp16 overflows early", "precision=fp32"
         elif "clip" in facts.train and facts.train["clip"] is None:
             remedy = f"{rate}clip=1.0"
         else:
-            remedy = rate.strip() or ("lower the learning rate" if lasting else "look at the data of that step")
+            remedy = rate.strip() or (
+                "lower the learning rate" if lasting else "look at the data of that step"
+            )
         yield Finding("loss-not-finite", "problem" if lasting else "note", about, cause, remedy)
 
 
@@ -97,7 +105,11 @@ def _places(where: Undefined) -> str:
     if where.since is not None:
         return f"from step {where.since} on"
     count = f"{where.rows} of {where.of} rows"
-    return f"at step {where.first} ({count})" if where.rows == 1 else f"in {count}, the first at step {where.first}"
+    return (
+        f"at step {where.first} ({count})"
+        if where.rows == 1
+        else f"in {count}, the first at step {where.first}"
+    )
 
 
 def _lower_rate(facts: Facts) -> str:
@@ -120,7 +132,7 @@ def memory_close(facts: Facts) -> Iterator[Finding]:
     yield Finding("memory-close", "note", about, cause, remedy)
 
 
-# what was learned -------------------------------------------------------------------------------------------------
+# what was learned ---------------------------------------------------------------------------------
 
 
 def validation_rises(facts: Facts) -> Iterator[Finding]:
@@ -128,7 +140,11 @@ def validation_rises(facts: Facts) -> Iterator[Finding]:
     if len(val) <= EPOCHS_TO_JUDGE or len(train) != len(val):
         return
     best = min(range(len(val)), key=val.__getitem__)
-    if len(val) - 1 - best < EPOCHS_TO_JUDGE or val[-1] < VALIDATION_ROSE * val[best] or train[-1] >= train[best]:
+    if (
+        len(val) - 1 - best < EPOCHS_TO_JUDGE
+        or val[-1] < VALIDATION_ROSE * val[best]
+        or train[-1] >= train[best]
+    ):
         return
     about = f"val_loss rose from {val[best]:.4g} at epoch {best + 1} to {val[-1]:.4g} while train_loss fell"
     decay = " or weight_decay=0.01" if facts.train.get("weight_decay") == 0.0 else ""
@@ -141,21 +157,34 @@ def still_improving(facts: Facts) -> Iterator[Finding]:
     val, epochs = facts.val_losses, facts.train.get("epochs")
     if len(val) <= EPOCHS_TO_JUDGE or epochs != len(val):
         return
-    if val[-1] == min(val) and val[-1] < STILL_FALLING * val[-2] and val[-2] < STILL_FALLING * val[-3]:
-        about = f"val_loss was still falling at the end: {val[-3]:.4g}, {val[-2]:.4g}, {val[-1]:.4g}"
+    if (
+        val[-1] == min(val)
+        and val[-1] < STILL_FALLING * val[-2]
+        and val[-2] < STILL_FALLING * val[-3]
+    ):
+        about = (
+            f"val_loss was still falling at the end: {val[-3]:.4g}, {val[-2]:.4g}, {val[-1]:.4g}"
+        )
         yield Finding(
-            "still-improving", "note", about, "the run ended before it had learned all", f"epochs={2 * epochs}"
+            "still-improving",
+            "note",
+            about,
+            "the run ended before it had learned all",
+            f"epochs={2 * epochs}",
         )
 
 
-# where the time went ----------------------------------------------------------------------------------------------
+# where the time went ------------------------------------------------------------------------------
 
 
 def data_heavy(facts: Facts) -> Iterator[Finding]:
     share = facts.share("data")
     if share < HEAVY:
         return
-    about, waits = f"{share:.0%} of the time went into data loading", "training waits for its batches"
+    about, waits = (
+        f"{share:.0%} of the time went into data loading",
+        "training waits for its batches",
+    )
     if facts.loader.get("remedy"):
         yield Finding("data-heavy", "note", about, waits, str(facts.loader["remedy"]))
     elif isinstance(facts.train.get("num_workers"), int):
@@ -165,7 +194,11 @@ def data_heavy(facts: Facts) -> Iterator[Finding]:
     else:
         remedy = _larger("batch_size", facts, 2) or "load the data once, before the loop"
         yield Finding(
-            "data-heavy", "note", about, "cutting a batch costs the same for a small one and a large one", remedy
+            "data-heavy",
+            "note",
+            about,
+            "cutting a batch costs the same for a small one and a large one",
+            remedy,
         )
 
 
@@ -188,9 +221,15 @@ def saving_heavy(facts: Facts) -> Iterator[Finding]:
     share = facts.share("saving")
     if share < SAVING_HEAVY:
         return
-    about, cause = f"{share:.0%} of the time went into saving checkpoints", "the file system of the runs is slow"
-    rarer = "checkpoint.every=30min, or " if "log_every" in facts.train else ""  # a loop of one's own says when
-    yield Finding("saving-heavy", "note", about, cause, f"{rarer}RAMPUP_RUNS on a faster file system")
+    about, cause = (
+        f"{share:.0%} of the time went into saving checkpoints",
+        "the file system of the runs is slow",
+    )
+    # a loop of one's own says when
+    rarer = "checkpoint.every=30min, or " if "log_every" in facts.train else ""
+    yield Finding(
+        "saving-heavy", "note", about, cause, f"{rarer}RAMPUP_RUNS on a faster file system"
+    )
 
 
 def start_heavy(facts: Facts) -> Iterator[Finding]:
@@ -205,7 +244,11 @@ def start_heavy(facts: Facts) -> Iterator[Finding]:
     else:
         cause = "importing the libraries took longer than the work"
         yield Finding(
-            "start-heavy", "note", about, cause, _larger("epochs", facts, 2) or "put the venv on a local disk"
+            "start-heavy",
+            "note",
+            about,
+            cause,
+            _larger("epochs", facts, 2) or "put the venv on a local disk",
         )
 
 
@@ -213,7 +256,9 @@ def evaluation_heavy(facts: Facts) -> Iterator[Finding]:
     share, remedy = facts.share("evaluation"), _larger("eval_batch_size", facts, 4)
     if share >= HEAVY and remedy:
         about = f"{share:.0%} of the time went into validation"
-        yield Finding("evaluation-heavy", "note", about, "its batches are small for this model", remedy)
+        yield Finding(
+            "evaluation-heavy", "note", about, "its batches are small for this model", remedy
+        )
 
 
 def other_heavy(facts: Facts) -> Iterator[Finding]:
@@ -222,13 +267,27 @@ def other_heavy(facts: Facts) -> Iterator[Finding]:
         return
     about = f"{share:.0%} of the time is in no phase"
     if isinstance(every, int) and every < FREQUENT_ROWS:
-        yield Finding("other-heavy", "note", about, f"a row of metrics every {every} steps costs time", "log_every=50")
+        yield Finding(
+            "other-heavy",
+            "note",
+            about,
+            f"a row of metrics every {every} steps costs time",
+            "log_every=50",
+        )
     else:
-        cause = "the recipe does work outside of its steps, or the machine was busy with something else"
-        yield Finding("other-heavy", "note", about, cause, "take work out of the loop, run nothing else on the node")
+        cause = (
+            "the recipe does work outside of its steps, or the machine was busy with something else"
+        )
+        yield Finding(
+            "other-heavy",
+            "note",
+            about,
+            cause,
+            "take work out of the loop, run nothing else on the node",
+        )
 
 
-# what lay idle ----------------------------------------------------------------------------------------------------
+# what lay idle ------------------------------------------------------------------------------------
 
 
 def cpus_unused(facts: Facts) -> Iterator[Finding]:
@@ -244,11 +303,17 @@ def cpus_unused(facts: Facts) -> Iterator[Finding]:
 
 def cpus_wait(facts: Facts) -> Iterator[Finding]:
     """The ranks had the CPUs, and did not keep them busy."""
-    if not _idle(facts) or not facts.cpus or _ranks_per_node(facts) * (facts.threads or 0) <= facts.cpus // 2:
+    if (
+        not _idle(facts)
+        or not facts.cpus
+        or _ranks_per_node(facts) * (facts.threads or 0) <= facts.cpus // 2
+    ):
         return
     about = f"the CPUs were {facts.cpu_percent:.0f} % busy"
     cause = "steps are too small to keep all threads at work, or they wait for data"
-    yield Finding("cpus-wait", "note", about, cause, _larger("batch_size", facts, 2) or "--cpus-per-task 1")
+    yield Finding(
+        "cpus-wait", "note", about, cause, _larger("batch_size", facts, 2) or "--cpus-per-task 1"
+    )
 
 
 def _idle(facts: Facts) -> bool:

@@ -1,8 +1,10 @@
-"""Whether two runs came to the same end, bit for bit: their last checkpoints and their metrics without times and rates.
+"""Whether two runs came to the same end, bit for bit: their last checkpoints and their metrics
+without times and rates.
 
-Framework-free. Files are compared by the sums in the manifests; where those differ, a file of `torch.save` is compared
-by what is in it, because equal tensors may be written in two ways: a pickle also tells which of its words were one
-object in memory, and after a resume they are not. Nothing of a checkpoint is executed.
+Framework-free. Files are compared by the sums in the manifests; where those differ, a file of
+`torch.save` is compared by what is in it, because equal tensors may be written in two ways: a
+pickle also tells which of its words were one object in memory, and after a resume they are not.
+Nothing of a checkpoint is executed.
 """
 
 import hashlib
@@ -12,11 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rampup.records import Record
-from rampup.rundir import RunDir
-from rampup.runtime import checkpoint
-from rampup.runtime.checkpoint import Checkpoint
-from rampup.runtime.manifest import Damaged
+from rampup.rundir.files import RunDir
+from rampup.rundir.manifest import Damaged
+from rampup.rundir.records import Record
+from rampup.runtime.checkpoints import store as checkpoint
+from rampup.runtime.checkpoints.store import Checkpoint
 
 TIMES = ("t", "samples_s")
 OF_TIME = "_s"
@@ -49,7 +51,7 @@ def last_checkpoint(run: RunDir) -> Checkpoint | None:
     return checkpoint.verified(run, steps[0]) if steps else None
 
 
-# checkpoints ---------------------------------------------------------------------------------------------------------
+# checkpoints --------------------------------------------------------------------------------------
 
 
 def difference_of_states(one: Checkpoint | None, two: Checkpoint | None) -> str:
@@ -79,7 +81,8 @@ def same_content(one: Path, two: Path) -> bool:
 
 
 def content_of(path: Path) -> Any:
-    """What `torch.save` has written, with the sum of its bytes in the place of each tensor; None for another zip."""
+    """What `torch.save` has written, with the sum of its bytes in the place of each tensor; None
+    for another zip."""
     with zipfile.ZipFile(path) as archive:
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(pickles) != 1:
@@ -129,10 +132,16 @@ class Storage(NamedTuple):
     data: bytes
 
 
-def tensor(storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *rest: Any) -> list[Any]:
+def tensor(
+    storage: Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *rest: Any
+) -> list[Any]:
     """What a tensor is: its type and shape, and the sum of its own bytes."""
     width = len(storage.data) // max(1, storage.elements)
-    reach = 1 + sum((length - 1) * far for length, far in zip(size, stride, strict=True)) if all(size) else 0
+    reach = (
+        1 + sum((length - 1) * far for length, far in zip(size, stride, strict=True))
+        if all(size)
+        else 0
+    )
     view = memoryview(storage.data)[offset * width : (offset + reach) * width]
     return [storage.kind, storage.device, size, stride, rest, hashlib.sha256(view).hexdigest()]
 
@@ -146,22 +155,29 @@ class Inert(pickle.Unpickler):
         self._read: dict[str, bytes] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        return tensor if (module, name) == ("torch._utils", "_rebuild_tensor_v2") else stand_in(f"{module}.{name}")
+        return (
+            tensor
+            if (module, name) == ("torch._utils", "_rebuild_tensor_v2")
+            else stand_in(f"{module}.{name}")
+        )
 
     def persistent_load(self, place: Any) -> Storage:
-        """("storage", type, key, device, number of elements); the key is a number in the order of writing."""
+        """("storage", type, key, device, number of elements); the key is a number in the order of
+        writing."""
         _, kind, key, device, elements = place
         if key not in self._read:
             self._read[key] = self._archive.read(f"{self._folder}/data/{key}")
         return Storage(kind, device, elements, self._read[key])
 
 
-# metrics -------------------------------------------------------------------------------------------------------------
+# metrics ------------------------------------------------------------------------------------------
 
 
 def rows_of(run: RunDir) -> list[Record]:
     """Every row without times and rates, which are never the same."""
-    return [{name: value for name, value in row.items() if not is_time(name)} for row in run.history()]
+    return [
+        {name: value for name, value in row.items() if not is_time(name)} for row in run.history()
+    ]
 
 
 def is_time(name: str) -> bool:

@@ -1,4 +1,5 @@
-"""The catalogue: every fault of a drill, what is done, and what is promised of a run that meets it."""
+"""The catalogue: every fault of a drill, what is done, and what is promised of a run that meets
+it."""
 
 import contextlib
 from collections.abc import Callable
@@ -45,10 +46,35 @@ def faults_of(place: Place) -> list[Fault]:
         Fault("cancel-and-resume", "rampup cancel, then resume", faults_here.cancel),
         Fault("time-limit", "the time limit comes", at_limit, limited, by_itself=slurm),
         Fault("preempted", "another job takes the nodes at once", preempt, by_itself=True),
-        Fault("preempted-with-grace", "another job takes the nodes after a while", preempt, by_itself=True),
-        Fault("node-lost", "a node without rank 0 dies", faults_sandbox.lose_other_node, by_itself=True),
-        Fault("first-node-lost", "the node of rank 0 dies", faults_sandbox.lose_first_node, by_itself=True),
-        Fault("ghost", "Slurm loses the nodes, the ranks live on", faults_sandbox.make_ghosts, by_itself=True),
+        Fault(
+            "preempted-with-grace",
+            "another job takes the nodes after a while",
+            preempt,
+            by_itself=True,
+        ),
+        Fault(
+            "node-lost",
+            "a node without rank 0 dies",
+            faults_sandbox.lose_other_node,
+            by_itself=True,
+        ),
+        Fault(
+            "first-node-lost",
+            "the node of rank 0 dies",
+            faults_sandbox.lose_first_node,
+            by_itself=True,
+        ),
+        Fault(
+            "ghost",
+            "Slurm loses the nodes, the ranks live on",
+            faults_sandbox.make_ghosts,
+            by_itself=True,
+        ),
         Fault("torn-checkpoint", "the newest checkpoint is damaged", faults_here.tear_checkpoint),
-        Fault("full-disk", "the disk is full for a while", faults_here.fill_disk, faults_here.small_disk),
+        Fault(
+            "full-disk",
+            "the disk is full for a while",
+            faults_here.fill_disk,
+            faults_here.small_disk,
+        ),
     ]

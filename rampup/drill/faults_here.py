@@ -1,7 +1,7 @@
 """Faults of processes and files: kill -9, a stop on request, a damaged checkpoint, a full disk.
 
-Each is a function of a scene whose run has been started, or a context around all of it. They work on local runs; most
-of them on a sandbox too, whose ranks are processes of this machine.
+Each is a function of a scene whose run has been started, or a context around all of it. They work
+on local runs; most of them on a sandbox too, whose ranks are processes of this machine.
 """
 
 import contextlib
@@ -13,20 +13,21 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from rampup import submit
 from rampup.drill import victims
 from rampup.drill.scene import Impossible, Lost, Scene, TooLate
-from rampup.runtime import checkpoint
-from rampup.schedulers.slurm_options import clock
+from rampup.runs import create as submit
+from rampup.runtime.checkpoints import store as checkpoint
+from rampup.schedulers.slurm.options import clock
 
 Found = TypeVar("Found")
 SAVE_WITHIN_S = 120.0
 ROOM_BYTES = 128 << 20
-"""On the small disk, beside twice what the undisturbed run needed; below 50 MB no run is started."""
+"""On the small disk, beside twice what the undisturbed run needed; below 50 MB no run is
+started."""
 BLOCK = bytes(1 << 20)
 
 
-# kills ---------------------------------------------------------------------------------------------------------------
+# kills --------------------------------------------------------------------------------------------
 
 
 def kill_one_rank(scene: Scene) -> None:
@@ -61,14 +62,19 @@ def _wait_for(scene: Scene, find: Callable[[], Found]) -> Found:
     return found[0]
 
 
-# in good order -------------------------------------------------------------------------------------------------------
+# in good order ------------------------------------------------------------------------------------
 
 
 def stop_and_save(scene: Scene) -> None:
     """As `rampup cancel --save`."""
     scene.wait_for_training()
     submit.ask_to_stop(scene.run)
-    scene.wait(lambda: scene.state().ended, "it stops when it is asked to", may_end=True, within_s=SAVE_WITHIN_S)
+    scene.wait(
+        lambda: scene.state().ended,
+        "it stops when it is asked to",
+        may_end=True,
+        within_s=SAVE_WITHIN_S,
+    )
     if scene.state().name == "completed":
         raise TooLate
 
@@ -101,7 +107,7 @@ def wait_for_time_limit(scene: Scene) -> None:
         raise TooLate
 
 
-# files ---------------------------------------------------------------------------------------------------------------
+# files --------------------------------------------------------------------------------------------
 
 
 def tear_checkpoint(scene: Scene) -> None:

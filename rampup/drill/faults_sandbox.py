@@ -1,7 +1,7 @@
 """Faults for which one must own the cluster: preemption by another job, lost nodes, and ghosts.
 
-A lost node is all that a machine takes with it: slurmd, job steps and tasks. A ghost is what lives on at a node that
-Slurm alone has lost. The nodes are brought back before the next run.
+A lost node is all that a machine takes with it: slurmd, job steps and tasks. A ghost is what lives
+on at a node that Slurm alone has lost. The nodes are brought back before the next run.
 """
 
 import time
@@ -10,8 +10,8 @@ from pathlib import Path
 from rampup.drill import victims
 from rampup.drill.scene import Scene, TooLate
 from rampup.errors import SchedulerError
-from rampup.runtime import checkpoint
-from rampup.runtime.manifest import Damaged
+from rampup.rundir.manifest import Damaged
+from rampup.runtime.checkpoints import store as checkpoint
 from rampup.sandbox import daemons, leftovers
 from rampup.sandbox.layout import Layout, node_names
 
@@ -28,8 +28,16 @@ def preempt(scene: Scene) -> None:
     """A job of the urgent partition takes the nodes of the run, for a moment."""
     scene.wait_for_training()
     nodes = nodes_of(scene)
-    words = ["--partition=urgent", "--exclusive", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--time=1"]
-    scene.stage.slurm("sbatch", *words, f"--job-name={PREEMPTOR}", "--output=/dev/null", "--wrap=sleep 0.5")
+    words = [
+        "--partition=urgent",
+        "--exclusive",
+        f"--nodes={len(nodes)}",
+        f"--nodelist={','.join(nodes)}",
+        "--time=1",
+    ]
+    scene.stage.slurm(
+        "sbatch", *words, f"--job-name={PREEMPTOR}", "--output=/dev/null", "--wrap=sleep 0.5"
+    )
     scene.wait(lambda: "outcome" in scene.attempt.facts, "it is preempted")
 
 
@@ -52,17 +60,24 @@ def _lose(scene: Scene, node: str) -> None:
     layout = layout_of(scene)
     while found := leftovers.processes_of(layout, node):
         victims.kill(found)
-    scene.wait(lambda: is_down(scene, node), f"Slurm notices that {node} is gone", True, NOTICED_WITHIN_S)
+    scene.wait(
+        lambda: is_down(scene, node), f"Slurm notices that {node} is gone", True, NOTICED_WITHIN_S
+    )
     daemons.start(layout, node)
 
 
 def is_down(scene: Scene, node: str) -> bool:
     time.sleep(0.3)
-    return scene.stage.slurm("sinfo", "--noheader", f"--nodes={node}", "--format=%t").split()[0] in DOWN
+    return (
+        scene.stage.slurm("sinfo", "--noheader", f"--nodes={node}", "--format=%t").split()[0]
+        in DOWN
+    )
 
 
 def slurmd_of(layout: Layout, node: str) -> set[int]:
-    return {pid for pid in leftovers.processes_of(layout, node) if leftovers.program_of(pid) == "slurmd"}
+    return {
+        pid for pid in leftovers.processes_of(layout, node) if leftovers.program_of(pid) == "slurmd"
+    }
 
 
 def layout_of(scene: Scene) -> Layout:
@@ -70,19 +85,23 @@ def layout_of(scene: Scene) -> Layout:
     return scene.stage.place.sandbox
 
 
-# ghosts --------------------------------------------------------------------------------------------------------------
+# ghosts -------------------------------------------------------------------------------------------
 
 
 def make_ghosts(scene: Scene) -> None:
-    """Slurm loses the nodes and starts the run elsewhere, while the ranks of the first attempt go on training.
+    """Slurm loses the nodes and starts the run elsewhere, while the ranks of the first attempt go
+    on training.
 
-    Slurm notices a silent slurmd after SlurmdTimeout; it is told at once, so that the ghosts have much left to do.
+    Slurm notices a silent slurmd after SlurmdTimeout; it is told at once, so that the ghosts have
+    much left to do.
     """
     scene.wait_for_training()
     layout, nodes = layout_of(scene), nodes_of(scene)
     for node in nodes:
         victims.kill(slurmd_of(layout, node))
-    scene.stage.slurm("scontrol", "update", f"nodename={','.join(nodes)}", "state=down", "reason=drill")
+    scene.stage.slurm(
+        "scontrol", "update", f"nodename={','.join(nodes)}", "state=down", "reason=drill"
+    )
     try:
         scene.wait(lambda: next_attempt(scene), "the next attempt begins", True, NOTICED_WITHIN_S)
         watch_ghosts(scene, scene.run.attempt(2).facts["started"])
@@ -102,7 +121,8 @@ def next_attempt(scene: Scene) -> bool:
 
 
 def watch_ghosts(scene: Scene, since: float) -> None:
-    """They must end by themselves, and nothing of theirs may appear among the checkpoints any more."""
+    """They must end by themselves, and nothing of theirs may appear among the checkpoints any
+    more."""
     deadline = since + GHOSTS_END_WITHIN_S
     seen = bool(victims.ranks_of(scene.run, 1))
     while victims.ranks_of(scene.run, 1) and time.time() < deadline:
@@ -110,9 +130,14 @@ def watch_ghosts(scene: Scene, since: float) -> None:
         time.sleep(0.05)
     scene.wrong = scene.wrong or written_by_ghosts(scene, since)
     if not seen:
-        scene.wrong = scene.wrong or "there was no ghost: the ranks had ended when the next attempt began"
+        scene.wrong = (
+            scene.wrong or "there was no ghost: the ranks had ended when the next attempt began"
+        )
     if victims.ranks_of(scene.run, 1):
-        scene.wrong = scene.wrong or f"the ghosts still live {GHOSTS_END_WITHIN_S:.0f} s after the next attempt began"
+        scene.wrong = (
+            scene.wrong
+            or f"the ghosts still live {GHOSTS_END_WITHIN_S:.0f} s after the next attempt began"
+        )
 
 
 def written_by_ghosts(scene: Scene, since: float) -> str:
@@ -132,7 +157,7 @@ def newest_change(folder: Path) -> float:
     return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
 
 
-# afterwards ----------------------------------------------------------------------------------------------------------
+# afterwards ---------------------------------------------------------------------------------------
 
 
 def heal(scene: Scene) -> None:
@@ -144,10 +169,15 @@ def heal(scene: Scene) -> None:
     deadline = time.monotonic() + NOTICED_WITHIN_S
     while waiting := not_idle(scene):
         if time.monotonic() > deadline:
-            raise SchedulerError(f"{', '.join(waiting)} did not come back", f"the logs are in {layout.logs}")
+            raise SchedulerError(
+                f"{', '.join(waiting)} did not come back", f"the logs are in {layout.logs}"
+            )
         time.sleep(0.2)
 
 
 def not_idle(scene: Scene) -> list[str]:
-    rows = [line.split() for line in scene.stage.slurm("sinfo", "--noheader", "-N", "--format=%N %t").splitlines()]
+    rows = [
+        line.split()
+        for line in scene.stage.slurm("sinfo", "--noheader", "-N", "--format=%N %t").splitlines()
+    ]
     return sorted({node for node, state in rows if state not in ("idle", "mix", "alloc")})

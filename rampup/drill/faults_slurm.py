@@ -1,4 +1,5 @@
-"""Faults that the owner of a job may cause on any cluster with Slurm: signals, a shorter time limit, a requeue."""
+"""Faults that the owner of a job may cause on any cluster with Slurm: signals, a shorter time
+limit, a requeue."""
 
 import contextlib
 import time
@@ -13,7 +14,8 @@ LIMIT = "0:30:00"
 LEAD_S = 60
 """A limit that is lowered to the next minute is then announced at once."""
 LONG_ENOUGH_S = 70.0
-"""Of a training that still goes on when Slurm comes to announce it: it looks every half a minute."""
+"""Of a training that still goes on when Slurm comes to announce it: it looks every half a
+minute."""
 
 
 def kill_step(scene: Scene) -> None:
@@ -28,12 +30,15 @@ def kill_step(scene: Scene) -> None:
 @contextlib.contextmanager
 def time_limit(scene: Scene) -> Iterator[None]:
     asked = scene.spec.resources
-    scene.spec = replace(scene.spec, resources=replace(asked, time=asked.time or LIMIT, lead_s=LEAD_S))
+    scene.spec = replace(
+        scene.spec, resources=replace(asked, time=asked.time or LIMIT, lead_s=LEAD_S)
+    )
     yield
 
 
 def reach_time_limit(scene: Scene) -> None:
-    """The limit is lowered to the next minute, and the warning is due. To a shorter run it is sent by hand."""
+    """The limit is lowered to the next minute, and the warning is due. To a shorter run it is sent
+    by hand."""
     scene.wait_for_training()
     job = scene.stage.job(scene.run)
     long_enough = scene.whole.train_s >= LONG_ENOUGH_S
@@ -44,8 +49,11 @@ def reach_time_limit(scene: Scene) -> None:
         scene.stage.slurm("scancel", "--signal=USR2", job)
     scene.wait(lambda: _is_over(scene), "the ranks stop before the time limit", may_end=True)
     if long_enough:
-        with contextlib.suppress(SchedulerError):  # where only an administrator may, the next attempt is as short
-            scene.stage.slurm("scontrol", "update", f"jobid={job}", f"timelimit={scene.spec.resources.time}")
+        # where only an administrator may, the next attempt is as short
+        with contextlib.suppress(SchedulerError):
+            scene.stage.slurm(
+                "scontrol", "update", f"jobid={job}", f"timelimit={scene.spec.resources.time}"
+            )
 
 
 def _is_over(scene: Scene) -> bool:

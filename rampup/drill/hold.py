@@ -1,7 +1,7 @@
 """A drill from its first run to its last: once undisturbed, then once for every fault, each judged.
 
-Called by `rampup drill`, by the tests and by `make drill`. All runs live in one folder, which is the caller's to make
-and to remove; a run that survived is removed at once, unless it is to be kept.
+Called by `rampup drill`, by the tests and by `make drill`. All runs live in one folder, which is
+the caller's to make and to remove; a run that survived is removed at once, unless it is to be kept.
 """
 
 import random
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from rampup.core.spec import RunSpec
 from rampup.drill import faults_sandbox
 from rampup.drill.faults import Fault, faults_of
 from rampup.drill.place import place_of, why_not
@@ -19,9 +20,8 @@ from rampup.drill.scene import Impossible, Lost, Scene, TooLate, Undisturbed, is
 from rampup.drill.stage import Stage
 from rampup.drill.verdict import Result, Trial, judge, line_of
 from rampup.errors import RampupError, Refused, nearest
-from rampup.rundir import RunDir
-from rampup.runtime import checkpoint
-from rampup.spec import RunSpec
+from rampup.rundir.files import RunDir
+from rampup.runtime.checkpoints import store as checkpoint
 
 TRIES = 4
 EARLIER = 0.7
@@ -39,16 +39,22 @@ def chosen(spec: RunSpec, names: Sequence[str]) -> tuple[list[Fault], dict[str, 
             raise Refused(f"unknown fault {name!r}", nearest(name, known))
     wanted = [fault for name, fault in known.items() if not names or name in names]
     reasons = {fault.name: why_not(fault.name, place, spec) for fault in wanted}
-    return [fault for fault in wanted if not reasons[fault.name]], {name: why for name, why in reasons.items() if why}
+    return [fault for fault in wanted if not reasons[fault.name]], {
+        name: why for name, why in reasons.items() if why
+    }
 
 
 class Drill:
-    def __init__(self, spec: RunSpec, root: Path, seed: int, keep: bool, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, spec: RunSpec, root: Path, seed: int, keep: bool, tell: Callable[[str], None]
+    ) -> None:
         self.spec, self._keep, self._tell = spec, keep, tell
         self._stage = Stage(place_of(spec), root, tell)
         self._chance = random.Random(seed)
 
-    def hold(self, faults: Sequence[Fault], impossible: dict[str, str], kills: int | None) -> Result:
+    def hold(
+        self, faults: Sequence[Fault], impossible: dict[str, str], kills: int | None
+    ) -> Result:
         """Every run in it has ended when this returns or raises."""
         try:
             whole = self._undisturbed()
@@ -82,7 +88,7 @@ class Drill:
         dealt = [(deadly[index % len(deadly)], moment) for index, moment in enumerate(moments)]
         return dealt + [(fault, self._chance.random()) for fault in faults if not fault.is_kill]
 
-    # the run without a fault ------------------------------------------------------------------------------------
+    # the run without a fault ----------------------------------------------------------------------
 
     def _undisturbed(self) -> Undisturbed:
         began = time.time()
@@ -96,11 +102,16 @@ class Drill:
             self._stage.pause()
         self._stage.forget(run)
         if state.name != "completed":
-            raise RampupError(f"without any fault the run is {state.name}: {state.cause}", f"rampup why {run.path}")
+            raise RampupError(
+                f"without any fault the run is {state.name}: {state.cause}",
+                f"rampup why {run.path}",
+            )
         facts = first.facts
         if self._stage.place.slurm:
             began = facts["started"]
-        steps = max([0, *checkpoint.steps_of(run), *(row.get("step", 0) for row in run.history()[-1:])])
+        steps = max(
+            [0, *checkpoint.steps_of(run), *(row.get("step", 0) for row in run.history()[-1:])]
+        )
         self._tell(f"undisturbed: {facts['ended'] - began:.1f} s, {steps} steps")
         return Undisturbed(
             run=run,
@@ -110,13 +121,15 @@ class Drill:
             in_save=saving / max(1, samples),
         )
 
-    # the runs with a fault --------------------------------------------------------------------------------------
+    # the runs with a fault ------------------------------------------------------------------------
 
     def _try_until_it_comes(self, fault: Fault, moment: float, whole: Undisturbed) -> Trial:
         check(fault, whole)
         for late in range(TRIES):
             haste = EARLIER**late
-            scene = Scene(self._stage, self.spec, self._chance, whole, moment, self._alone(fault), haste)
+            scene = Scene(
+                self._stage, self.spec, self._chance, whole, moment, self._alone(fault), haste
+            )
             try:
                 with fault.around(scene):
                     return self._try(fault, scene)
@@ -166,7 +179,10 @@ def check(fault: Fault, whole: Undisturbed) -> None:
 
 
 def with_checkpoints(spec: RunSpec, steps: int) -> RunSpec:
-    """`auto` writes one every ten seconds at most, which is never in a short run: for the drill, some of them."""
+    """`auto` writes one every ten seconds at most, which is never in a short run: for the drill,
+    some of them."""
     if spec.kind != "engine" or spec.checkpoint.get("every") != "auto":
         return spec
-    return replace(spec, checkpoint={**spec.checkpoint, "every": f"{max(1, steps // CHECKPOINTS)}steps"})
+    return replace(
+        spec, checkpoint={**spec.checkpoint, "every": f"{max(1, steps // CHECKPOINTS)}steps"}
+    )

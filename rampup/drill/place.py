@@ -1,7 +1,8 @@
-"""Where a drill is held, and which faults can be caused there: on this machine, on a sandbox, on a real cluster.
+"""Where a drill is held, and which faults can be caused there: on this machine, on a sandbox, on a
+real cluster.
 
-Pure questions to the settings, to the sandbox's record and to the system; nothing is changed. What can't be done is
-said in words that tell how it could be.
+Pure questions to the settings, to the sandbox's record and to the system; nothing is changed. What
+can't be done is said in words that tell how it could be.
 """
 
 import os
@@ -10,11 +11,11 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import Refused
 from rampup.sandbox import layout as sandboxes
 from rampup.sandbox.layout import Layout, Options
-from rampup.schedulers import allocation
-from rampup.spec import Cluster, RunSpec
+from rampup.schedulers.slurm import allocation
 
 NO_SLURM = "there is no Slurm here: rampup sandbox up, then --on sandbox"
 NOT_YOURS = "only who runs the cluster can cause it"
@@ -46,7 +47,9 @@ def place_of(spec: RunSpec) -> Place:
     if cluster.scheduler == "local":
         return Place("here", cluster)
     if allocation.is_here(cluster):
-        raise Refused("a drill can't be held inside an allocation of Slurm", "start it on a login node")
+        raise Refused(
+            "a drill can't be held inside an allocation of Slurm", "start it on a login node"
+        )
     if cluster.name in sandboxes.known():
         layout = sandboxes.find(cluster.name)
         if cluster.slurm_conf == str(layout.slurm_conf):

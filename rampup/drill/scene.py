@@ -1,6 +1,8 @@
-"""One run and the fault that is to meet it: waiting for the moment, and bringing the run home afterwards.
+"""One run and the fault that is to meet it: waiting for the moment, and bringing the run home
+afterwards.
 
-A fault is a function of a scene. Every wait here has an end: a run that hangs is a run that is lost.
+A fault is a function of a scene. Every wait here has an end: a run that hangs is a run that is
+lost.
 """
 
 import os
@@ -10,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rampup.core.spec import RunSpec
 from rampup.drill.stage import Stage
 from rampup.errors import RampupError
-from rampup.rundir import AttemptDir, RunDir, State
-from rampup.spec import RunSpec
+from rampup.rundir.files import AttemptDir, RunDir, State
 
 HELP_AT_MOST = 3
 SETTLED_S = 6.0
@@ -85,12 +87,18 @@ class Scene:
         self.began = time.time()
         self.run = self.stage.start(self.spec, self.root)
 
-    # waiting ----------------------------------------------------------------------------------------------------
+    # waiting --------------------------------------------------------------------------------------
 
     def state(self) -> State:
         return self.stage.state(self.run)
 
-    def wait(self, true: Callable[[], object], what: str, may_end: bool = False, within_s: float | None = None) -> None:
+    def wait(
+        self,
+        true: Callable[[], object],
+        what: str,
+        may_end: bool = False,
+        within_s: float | None = None,
+    ) -> None:
         """Until it is true. TooLate when the run has ended before, Lost when it takes for ever."""
         deadline = time.monotonic() + (self.patience_s if within_s is None else within_s)
         while not true():
@@ -101,7 +109,8 @@ class Scene:
             self.stage.pause()
 
     def wait_for_moment(self) -> None:
-        """Some time between the start of the first process and its end, whatever the run does then."""
+        """Some time between the start of the first process and its end, whatever the run does
+        then."""
         if self.stage.place.slurm:
             self.wait(lambda: self.attempt.facts, "the job begins")
         since = self.attempt.facts["started"] if self.stage.place.slurm else self.began
@@ -118,7 +127,7 @@ class Scene:
     def note_saving(self) -> None:
         self.in_save = is_saving(self.run)
 
-    # home -------------------------------------------------------------------------------------------------------
+    # home -----------------------------------------------------------------------------------------
 
     def wait_for_end(self) -> State:
         """Ended as it is, and not about to be started again."""
@@ -126,7 +135,11 @@ class Scene:
         while not (state := self.state()).ended or not self._is_settled(state):
             if time.monotonic() - since > self.patience_s:
                 raise Lost(f"it is still {state.name} after {self.patience_s:.0f} s")
-            if state.name == "pending" and self.stage.place.slurm and time.monotonic() - looked > 1.0:
+            if (
+                state.name == "pending"
+                and self.stage.place.slurm
+                and time.monotonic() - looked > 1.0
+            ):
                 looked = time.monotonic()
                 self.stage.start_soon(self.run)
             self.stage.pause()

@@ -1,5 +1,5 @@
-"""The runs of one drill: made in a folder of their own, started, watched and resumed by the functions that `rampup
-run` and `rampup resume` use, and ended whatever happens to the drill.
+"""The runs of one drill: made in a folder of their own, started, watched and resumed by the
+functions that `rampup run` and `rampup resume` use, and ended whatever happens to the drill.
 
 Local runs are started in the foreground: they end with this process, even when it is killed.
 """
@@ -10,15 +10,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rampup import restart, submit
+from rampup.core.spec import RunSpec
 from rampup.drill import victims
 from rampup.drill.place import Place
 from rampup.errors import RampupError, SchedulerError
-from rampup.rundir import RunDir, State
-from rampup.schedulers import slurm, slurm_options, slurm_query
-from rampup.schedulers.slurm_commands import call
-from rampup.spec import RunSpec
-from rampup.states import state_of
+from rampup.rundir.files import RunDir, State
+from rampup.runs import create as submit
+from rampup.runs import resume as restart
+from rampup.runs.state import state_of
+from rampup.schedulers.slurm import options as slurm_options
+from rampup.schedulers.slurm import query as slurm_query
+from rampup.schedulers.slurm import submit as slurm
+from rampup.schedulers.slurm.commands import call
 
 POLL_S = {"here": 0.01, "sandbox": 0.01, "cluster": 1.0}
 LOOK_EVERY_S = {"here": 0.1, "sandbox": 0.7, "cluster": 5.0}
@@ -35,7 +38,7 @@ class Stage:
         self._launchers: list[subprocess.Popen[bytes]] = []
         self._seen: tuple[Path, float, State] | None = None
 
-    # acting -----------------------------------------------------------------------------------------------------
+    # acting ---------------------------------------------------------------------------------------
 
     def start(self, spec: RunSpec, root: Path | None = None) -> RunDir:
         run = submit.make_run(spec, self._tell, root or self.root)
@@ -59,7 +62,7 @@ class Stage:
             self._launchers.append(launcher)
         self._seen = None
 
-    # looking ----------------------------------------------------------------------------------------------------
+    # looking --------------------------------------------------------------------------------------
 
     def state(self, run: RunDir) -> State:
         """As a reader sees it, not older than a moment."""
@@ -78,24 +81,33 @@ class Stage:
         """The Slurm job that has the run just now."""
         attempt = run.last_attempt()
         facts = attempt.facts if attempt else {}
-        return str(facts.get("next_job") or facts.get("job") or (run.recorded("submitted") or {})["job"])
+        return str(
+            facts.get("next_job") or facts.get("job") or (run.recorded("submitted") or {})["job"]
+        )
 
     def slurm(self, *argv: str) -> str:
         """What one of Slurm's programs prints."""
         done = call(self.place.cluster, list(argv), SLURM_S)
         if done.returncode != 0:
-            raise SchedulerError(f"{' '.join(argv)}: {done.stderr.strip()}", "see the log of the job")
+            raise SchedulerError(
+                f"{' '.join(argv)}: {done.stderr.strip()}", "see the log of the job"
+            )
         return done.stdout.strip()
 
     def start_soon(self, run: RunDir) -> None:
         """Slurm makes a requeued job wait for two minutes; its owner may lift that."""
         job = self.job(run)
-        found = [each for key, each in slurm_query.squeue(self.place.cluster).items() if key.partition(":")[0] == job]
+        found = [
+            each
+            for key, each in slurm_query.squeue(self.place.cluster).items()
+            if key.partition(":")[0] == job
+        ]
         if found and found[0].reason == "BeginTime" and seconds_until(found[0].start) > SOON_S:
-            with contextlib.suppress(SchedulerError):  # within a second of the requeue it is refused: next time
+            # within a second of the requeue it is refused: next time
+            with contextlib.suppress(SchedulerError):
                 self.slurm("scontrol", "update", f"jobid={job}", "starttime=now+2seconds")
 
-    # ending -----------------------------------------------------------------------------------------------------
+    # ending ---------------------------------------------------------------------------------------
 
     def forget(self, run: RunDir) -> None:
         """It has ended: there is nothing left to end."""

@@ -3,9 +3,9 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rampup.attempts import attempts_of
 from rampup.drill.compare import compare
 from rampup.drill.scene import Scene
+from rampup.rundir.history import attempts_of
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -16,7 +16,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     equal: bool | None = None
     """Bit for bit as the undisturbed run; None when there is nothing to compare."""
     promised: bool = True
-    """Whether that is promised: unless an attempt said itself that it can't go on bit for bit (a GPU)."""
+    """Whether that is promised: unless an attempt said itself that it can't go on bit for bit (a
+    GPU)."""
     why: str = ""
     """What is wrong."""
     moment: float = 0.0
@@ -69,13 +70,19 @@ def judge(fault: str, scene: Scene, why: str) -> Trial:
     if found.why:
         return found
     comparison = compare(scene.whole.run, scene.run)
-    ended, began = attempts[-1].ended or 0.0, attempts[0].began if scene.stage.place.slurm else scene.began
+    ended, began = (
+        attempts[-1].ended or 0.0,
+        attempts[0].began if scene.stage.place.slurm else scene.began,
+    )
     helped = "it did not come back by itself" if scene.by_itself and scene.helped else ""
     return replace(
         found,
         survived=not helped,
         equal=comparison.equal,
-        promised=not any((attempt.event("resumed") or {}).get("exact") is False for attempt in scene.run.attempts()),
+        promised=not any(
+            (attempt.event("resumed") or {}).get("exact") is False
+            for attempt in scene.run.attempts()
+        ),
         why=helped or comparison.difference,
         lost_s=round(ended - began - scene.whole.wall_s, 2),
     )

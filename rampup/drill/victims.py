@@ -1,7 +1,8 @@
-"""The processes of a run on this machine, found by what /proc says of them, and killed without mercy.
+"""The processes of a run on this machine, found by what /proc says of them, and killed without
+mercy.
 
-Used where ranks are processes of this machine: local runs and sandboxes. Never touches a process that does not name
-the run's own directory.
+Used where ranks are processes of this machine: local runs and sandboxes. Never touches a process
+that does not name the run's own directory.
 """
 
 import contextlib
@@ -9,14 +10,15 @@ import os
 import signal
 from collections import defaultdict
 
-from rampup import processes
-from rampup.launchers import guardian
-from rampup.rundir import RunDir
+from rampup.core import processes
+from rampup.rundir.files import RunDir
+from rampup.runtime import guardian
 from rampup.sandbox.leftovers import all_pids, command_of, environment_of, program_of
 
 
 def ranks_of(run: RunDir, attempt: int) -> dict[int, set[int]]:
-    """The processes of every rank of an attempt, from its first line in rank.py on, with the workers that it has."""
+    """The processes of every rank of an attempt, from its first line in rank.py on, with the
+    workers that it has."""
     found: dict[int, set[int]] = defaultdict(set)
     for pid in all_pids():
         place = rank_of(pid, run)
@@ -31,9 +33,15 @@ def rank_of(pid: int, run: RunDir) -> tuple[int, int] | None:
     if environment.get("RAMPUP_RUN_DIR") == str(run.path) and "RANK" in environment:
         return int(environment.get("RAMPUP_ATTEMPT", 0)), int(environment["RANK"])
     words = command_of(pid)
-    if str(run.rank_program) not in words or guardian.__file__ in words or program_of(pid) == "srun":
+    if (
+        str(run.rank_program) not in words
+        or guardian.__file__ in words
+        or program_of(pid) == "srun"
+    ):
         return None
-    options = dict(word[2:].split("=", 1) for word in words if word.startswith("--") and "=" in word)
+    options = dict(
+        word[2:].split("=", 1) for word in words if word.startswith("--") and "=" in word
+    )
     rank = options.get("rank") or environment.get("SLURM_PROCID")
     return (int(options["attempt"]), int(rank)) if rank and "attempt" in options else None
 
@@ -44,7 +52,11 @@ def launchers_of(run: RunDir) -> set[int]:
     for named in (attempt.facts if attempt else {}, run.recorded("submitted") or {}):
         if processes.lives(named):
             return {named["pid"]}
-    return {pid for pid in all_pids() if program_of(pid) == "srun" and str(run.rank_program) in command_of(pid)}
+    return {
+        pid
+        for pid in all_pids()
+        if program_of(pid) == "srun" and str(run.rank_program) in command_of(pid)
+    }
 
 
 def kill(pids: set[int]) -> None:

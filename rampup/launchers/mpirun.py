@@ -1,12 +1,13 @@
-"""The `mpirun` launcher: Open MPI starts one rank.py per rank, inside what Slurm granted or on this machine.
+"""The `mpirun` launcher: Open MPI starts one rank.py per rank, inside what Slurm granted or on this
+machine.
 
 Words alone: the job script says them, or supervisor.py does.
 """
 
 import os
 
-from rampup.launchers.loop import loop
-from rampup.spec import RunSpec
+from rampup.core.spec import RunSpec
+from rampup.launchers.base import loop
 
 COMMENT = """\
 # Open MPI asks Slurm itself for the nodes. Ranks fill one node after the other, so they are the same ones in every
@@ -23,7 +24,8 @@ mpirun -np {resources.world_size} --map-by ppr:{resources.tasks_per_node}:node -
 
 
 def here(ranks: int) -> list[str]:
-    """The words before rank.py on this machine, also inside an allocation of Slurm, and with more ranks than cores.
+    """The words before rank.py on this machine, also inside an allocation of Slurm, and with more
+    ranks than cores.
 
     A rank that waits for others would keep a core busy, which is not ours alone here."""
     alone = ("--mca", "plm", "isolated", "--mca", "ras", "^slurm", "--oversubscribe")

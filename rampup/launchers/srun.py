@@ -1,7 +1,7 @@
 """The `srun` launcher: one task per rank, each starts rank.py. Pure text for the job script."""
 
-from rampup.launchers.loop import cpus, loop, manners, sizes
-from rampup.spec import RunSpec
+from rampup.core.spec import RunSpec
+from rampup.launchers.base import cpus, loop, manners, sizes
 
 COMMENT = """\
 # One task per rank. --cpus-per-task again: not every version of Slurm hands it on from sbatch. --nodelist: rank 0 is

@@ -1,11 +1,13 @@
-"""The `torchrun` launcher: one agent of torch.distributed.run per node, which starts the ranks there. Pure text.
+"""The `torchrun` launcher: one agent of torch.distributed.run per node, which starts the ranks
+there. Pure text.
 
-rank.py becomes the agent (--agent), because only inside the task it is known which node this is; the agent starts
-rank.py again for every rank. The rendezvous is static: with a dynamic one ranks move between attempts.
+rank.py becomes the agent (--agent), because only inside the task it is known which node this is;
+the agent starts rank.py again for every rank. The rendezvous is static: with a dynamic one ranks
+move between attempts.
 """
 
-from rampup.launchers.loop import cpus, loop, manners, sizes
-from rampup.spec import RunSpec
+from rampup.core.spec import RunSpec
+from rampup.launchers.base import cpus, loop, manners, sizes
 
 COMMENT = """\
 # One task per node, with the CPUs of all its ranks: rank.py becomes an agent of torchrun (--agent), which starts

@@ -1,7 +1,9 @@
-"""From runs to one HTML file that needs nothing else: `write_report`. Called by `rampup report`, never inside a job.
+"""From runs to one HTML file that needs nothing else: `write_report`. Called by `rampup report`,
+never inside a job.
 
-collect.py reads the runs, charts.py draws, sections.py writes the words, template.py holds the page, bundle.py what
-draws the charts in a browser. Nothing of a run is changed; the file appears whole or not at all.
+collect.py reads the runs, charts.py draws, sections.py writes the words, template.py holds the
+page, bundle.py what draws the charts in a browser. Nothing of a run is changed; the file appears
+whole or not at all.
 """
 
 import importlib.util
@@ -11,13 +13,13 @@ from pathlib import Path
 from msgspec import Struct, to_builtins
 
 from rampup.errors import Refused, UsageError
-from rampup.records import write_whole
 from rampup.report import bundle, charts, sections, template
 from rampup.report.collect import collect
 from rampup.report.points import Points, section
 from rampup.report.restarts import Mark
 from rampup.report.story import Story
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import write_whole
 
 MOST_RUNS = 50
 
@@ -78,12 +80,17 @@ def page_of(
             {
                 "spec": charts.specification(chart),
                 "marks": marks.index(chart.marks),
-                "series": [{"run": it.run, "kind": it.kind, "xs": it.xs, "ys": it.ys} for it in chart.series],
+                "series": [
+                    {"run": it.run, "kind": it.kind, "xs": it.xs, "ys": it.ys}
+                    for it in chart.series
+                ],
             }
             for chart in drawn
         ],
     }
-    return template.fill(sections.title_of(stories), body, data, bundle.script_bundle() if drawn else "")
+    return template.fill(
+        sections.title_of(stories), body, data, bundle.script_bundle() if drawn else ""
+    )
 
 
 def write_pngs(drawn: Sequence[charts.Chart], folder: Path) -> list[Path]:
@@ -92,10 +99,16 @@ def write_pngs(drawn: Sequence[charts.Chart], folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for chart in drawn:
-            same = sum(1 for path in found if path.stem.rpartition("~")[0] == chart.name or path.stem == chart.name)
+            same = sum(
+                1
+                for path in found
+                if path.stem.rpartition("~")[0] == chart.name or path.stem == chart.name
+            )
             path = folder / f"{chart.name}{f'~{same + 1}' if same else ''}.png"
             path.write_bytes(charts.png(chart))
             found.append(path)
     except OSError as error:
-        raise Refused(f"can't write into {folder}: {error.strerror}", "--png DIR, one that you can write") from None
+        raise Refused(
+            f"can't write into {folder}: {error.strerror}", "--png DIR, one that you can write"
+        ) from None
     return found

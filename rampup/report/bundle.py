@@ -1,7 +1,7 @@
 """Vega, Vega-Lite and vega-embed as one script, so that a page needs no network. Asked by build.py.
 
-Making it takes vl-convert about two seconds, and it is the same for all reports: it is kept in the user's cache, and
-made again when vl-convert is another version or when what is kept is damaged.
+Making it takes vl-convert about two seconds, and it is the same for all reports: it is kept in the
+user's cache, and made again when vl-convert is another version or when what is kept is damaged.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-from rampup import places
+from rampup.core import paths as places
 
 
 def script_bundle() -> str:

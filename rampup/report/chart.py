@@ -1,4 +1,5 @@
-"""One chart of a report as data: what its lines are, and where it stands. Made by charts.py and class_charts.py."""
+"""One chart of a report as data: what its lines are, and where it stands. Made by charts.py and
+class_charts.py."""
 
 from typing import Literal
 
@@ -31,6 +32,7 @@ class Chart(Struct):
     nodes: bool = False
     """The lines are nodes or classes of one run, which the legend of the page does not name."""
     cells: bool = False
-    """A table in colours: of each series the run is its row, the kind its column, x what stands there, y the shade."""
+    """A table in colours: of each series the run is its row, the kind its column, x what stands
+    there, y the shade."""
     marks: list[Mark] = []
     """Where later attempts took up."""

@@ -1,7 +1,9 @@
-"""The charts of a report: which there are, their points, and their Vega-Lite specifications, made by altair.
+"""The charts of a report: which there are, their points, and their Vega-Lite specifications, made
+by altair.
 
-build.py embeds them in the page and writes them as PNG. altair is imported when a specification is made, so that
-asking which charts there are stays light. Names from runs are only ever data and titles, never fields or expressions.
+build.py embeds them in the page and writes them as PNG. altair is imported when a specification is
+made, so that asking which charts there are stays light. Names from runs are only ever data and
+titles, never fields or expressions.
 """
 
 import re
@@ -10,12 +12,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from rampup.records import Record
 from rampup.report import class_charts, restarts
 from rampup.report.chart import Chart as Chart
 from rampup.report.chart import Series as Series
 from rampup.report.story import NOT_MEASURED, Story, finite
 from rampup.report.thin import fitting_limit, thin
+from rampup.rundir.records import Record
 
 COLOURS = (
     *("#4285f4", "#f2853f", "#2fae66", "#d65db1", "#8a6de0", "#c9a227"),
@@ -72,7 +74,8 @@ def charts_of(stories: Sequence[Story], labels: Sequence[str]) -> tuple[list[Cha
 
 def shorten(line: Series, limit: int) -> None:
     bridge_many_gaps(line, max(FEWEST_GAPS, limit // 8))
-    if None in line.ys:  # several attempts, or no finite number there: each part keeps its share of the points
+    # several attempts, or no finite number there: each part keeps its share of the points
+    if None in line.ys:
         line.xs, line.ys = _thin_parts(line, limit)
     else:
         xs, ys = thin(line.xs, [y for y in line.ys if y is not None], limit)
@@ -82,7 +85,8 @@ def shorten(line: Series, limit: int) -> None:
 
 
 def bridge_many_gaps(line: Series, most: int) -> None:
-    """Of a line that is interrupted without end, as by every second value, only the last gaps are kept."""
+    """Of a line that is interrupted without end, as by every second value, only the last gaps are
+    kept."""
     gaps = [index for index, y in enumerate(line.ys) if y is None]
     bridged = set(gaps[:-most])
     if bridged:
@@ -110,15 +114,18 @@ def _rounded(value: float, digits: int) -> float:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-# metrics ----------------------------------------------------------------------------------------------------------
+# metrics ------------------------------------------------------------------------------------------
 
 
 def base_of(name: str) -> str:
-    return next((name.removeprefix(f"{kind}_") for kind in PREFIXES if name.startswith(f"{kind}_")), name)
+    return next(
+        (name.removeprefix(f"{kind}_") for kind in PREFIXES if name.startswith(f"{kind}_")), name
+    )
 
 
 def metric_groups(stories: Sequence[Story]) -> list[str]:
-    """`loss` for train_loss and val_loss; losses first, then what was validated, the rate and the speed last."""
+    """`loss` for train_loss and val_loss; losses first, then what was validated, the rate and the
+    speed last."""
     names = list(dict.fromkeys(name for story in stories for name in story.curves))
     bases = dict.fromkeys(base_of(name) for name in names if name != "lr" or rate_moves(stories))
     validated = {base_of(name) for name in names if name.startswith("val_")}
@@ -131,7 +138,11 @@ def metric_groups(stories: Sequence[Story]) -> list[str]:
 
 def rate_moves(stories: Sequence[Story]) -> bool:
     """A rate that stays the same is a setting, and needs no chart."""
-    return any(len({y for _, y in story.curves["lr"].points()}) > 1 for story in stories if "lr" in story.curves)
+    return any(
+        len({y for _, y in story.curves["lr"].points()}) > 1
+        for story in stories
+        if "lr" in story.curves
+    )
 
 
 def metric_chart(base: str, stories: Sequence[Story], labels: Sequence[str]) -> Chart:
@@ -157,8 +168,11 @@ def metric_chart(base: str, stories: Sequence[Story], labels: Sequence[str]) -> 
 
 
 def kind_of(name: str, apart: bool) -> str:
-    """A bare `loss` is that of training, unless a run has a train_loss too: then it is a line of its own."""
-    return next((kind for kind in PREFIXES if name.startswith(f"{kind}_")), KINDS[2] if apart else "train")
+    """A bare `loss` is that of training, unless a run has a train_loss too: then it is a line of
+    its own."""
+    return next(
+        (kind for kind in PREFIXES if name.startswith(f"{kind}_")), KINDS[2] if apart else "train"
+    )
 
 
 def spans_widely(series: Sequence[Series]) -> bool:
@@ -167,7 +181,7 @@ def spans_widely(series: Sequence[Series]) -> bool:
     return low > 0 and high > WIDE_RANGE * low
 
 
-# time and machine -------------------------------------------------------------------------------------------------
+# time and machine ---------------------------------------------------------------------------------
 
 
 def phase_chart(stories: Sequence[Story], labels: Sequence[str]) -> Iterator[Chart]:
@@ -189,25 +203,44 @@ def machine_charts(stories: Sequence[Story], labels: Sequence[str]) -> Iterator[
         ("node-memory", "memory of the node, all programs", "GB", "mem_used_mb", 1 / 1024),
     )
     for name, title, unit, key, factor in wanted:
-        yield from machine_chart(name, title, unit, list(node_lines(stories, labels, key, factor)), labels)
+        yield from machine_chart(
+            name, title, unit, list(node_lines(stories, labels, key, factor)), labels
+        )
     yield from machine_chart("gpu", "GPU busy", "%", list(gpu_lines(stories, labels)), labels)
 
 
-def machine_chart(name: str, title: str, unit: str, lines: list[Series], labels: Sequence[str]) -> Iterator[Chart]:
+def machine_chart(
+    name: str, title: str, unit: str, lines: list[Series], labels: Sequence[str]
+) -> Iterator[Chart]:
     """One run: each node has its colour. Several: all nodes of a run have the run's."""
     alone = len(labels) == 1
     if alone:
         lines = [Series(line.kind, "", line.xs, line.ys) for line in lines]
     runs = [line.run for line in lines] if alone else list(labels)
     if any(line.xs for line in lines):
-        yield Chart(name, title, "machine", "minutes since the start", unit, lines, runs, zero=True, nodes=alone)
+        yield Chart(
+            name,
+            title,
+            "machine",
+            "minutes since the start",
+            unit,
+            lines,
+            runs,
+            zero=True,
+            nodes=alone,
+        )
 
 
-def node_lines(stories: Sequence[Story], labels: Sequence[str], key: str, factor: float) -> Iterator[Series]:
+def node_lines(
+    stories: Sequence[Story], labels: Sequence[str], key: str, factor: float
+) -> Iterator[Series]:
     for story, label in zip(stories, labels, strict=True):
         for node, parts in list(story.system.items())[:MOST_NODES]:
             # a last sample may find no process of the run any more
-            values = [[(row["t"], row.get(key)) for row in part if key != "rss_mb" or row.get(key)] for part in parts]
+            values = [
+                [(row["t"], row.get(key)) for row in part if key != "rss_mb" or row.get(key)]
+                for part in parts
+            ]
             yield time_line(label, node, values, factor, story.sampled[0])
 
 
@@ -226,10 +259,16 @@ def gpu_lines(stories: Sequence[Story], labels: Sequence[str]) -> Iterator[Serie
 def gpu_samples(part: Sequence[Record]) -> Iterator[tuple[float, Record]]:
     for row in part:
         gpus = row.get("gpus")
-        yield from ((row["t"], gpu) for gpu in (gpus if isinstance(gpus, list) else []) if isinstance(gpu, dict))
+        yield from (
+            (row["t"], gpu)
+            for gpu in (gpus if isinstance(gpus, list) else [])
+            if isinstance(gpu, dict)
+        )
 
 
-def time_line(run: str, node: str, parts: list[list[tuple[float, Any]]], factor: float, begin: float) -> Series:
+def time_line(
+    run: str, node: str, parts: list[list[tuple[float, Any]]], factor: float, begin: float
+) -> Series:
     """Minutes since the first sample; between two attempts the line is interrupted."""
     line = Series(run, node, [], [])
     for part in parts:
@@ -242,7 +281,7 @@ def time_line(run: str, node: str, parts: list[list[tuple[float, Any]]], factor:
     return line
 
 
-# specifications ---------------------------------------------------------------------------------------------------
+# specifications -----------------------------------------------------------------------------------
 
 
 def rows_of(chart: Chart) -> list[dict[str, Any]]:
@@ -259,7 +298,8 @@ def datasets(chart: Chart) -> dict[str, list[dict[str, Any]]]:
 
 
 def specification(chart: Chart, for_paper: bool = False) -> dict[str, Any]:
-    """Vega-Lite, with data named as in `datasets`. On paper there is a legend in each; a page has one for all charts.
+    """Vega-Lite, with data named as in `datasets`. On paper there is a legend in each; a page has
+    one for all charts.
 
     altair's own check of every part takes a third of the time; a test makes it.
     """
@@ -283,9 +323,15 @@ def lines(chart: Chart, for_paper: bool) -> Any:
 
     kinds = [kind for kind in KINDS if any(line.kind == kind for line in chart.series)]
     alone, shown = len(chart.runs) == 1, max((len(line.xs) for line in chart.series), default=0)
-    tooltip = [alt.Tooltip("run:N"), alt.Tooltip("x:Q", title=chart.x_title), alt.Tooltip("y:Q", title=chart.y_title)]
+    tooltip = [
+        alt.Tooltip("run:N"),
+        alt.Tooltip("x:Q", title=chart.x_title),
+        alt.Tooltip("y:Q", title=chart.y_title),
+    ]
     base = alt.Chart(alt.NamedData(name="points")).encode(
-        x=alt.X("x:Q", title=chart.x_title, axis=alt.Axis(tickCount=6), scale=alt.Scale(nice=False)),
+        x=alt.X(
+            "x:Q", title=chart.x_title, axis=alt.Axis(tickCount=6), scale=alt.Scale(nice=False)
+        ),
         y=alt.Y("y:Q", title=chart.y_title, scale=scale(chart), axis=axis_of(chart)),
         color=colour_of_line(chart, alone, kinds, for_paper),
         detail="kind:N",
@@ -293,28 +339,39 @@ def lines(chart: Chart, for_paper: bool) -> Any:
     if not alone and len(kinds) > 1:
         dashes = alt.Scale(domain=kinds, range=[DASHES[KINDS.index(kind)] for kind in kinds])
         base = base.encode(
-            strokeDash=alt.StrokeDash("kind:N", scale=dashes, title=None, legend=alt.Legend(orient="top"))
+            strokeDash=alt.StrokeDash(
+                "kind:N", scale=dashes, title=None, legend=alt.Legend(orient="top")
+            )
         )
     line = base.mark_line(
         strokeWidth=1.7,
-        point=alt.OverlayMarkDef(size=18) if shown <= FEW_POINTS and len(chart.series) <= MANY_LINES else False,
+        point=alt.OverlayMarkDef(size=18)
+        if shown <= FEW_POINTS and len(chart.series) <= MANY_LINES
+        else False,
     )
     several = not alone and not chart.nodes
     colour = colour_of_line(chart, alone, kinds, for_paper) if several else alt.value(restarts.GREY)
     under, over = restarts.layers(colour, numbered=not several) if chart.marks else ([], [])
     if for_paper:
         return alt.layer(line, *under, *over) if chart.marks else line
-    near = alt.selection_point(name="near", nearest=True, on="pointermove", clear="pointerout", empty=False)
-    dots = base.mark_circle(size=60).encode(opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)))
+    near = alt.selection_point(
+        name="near", nearest=True, on="pointermove", clear="pointerout", empty=False
+    )
+    dots = base.mark_circle(size=60).encode(
+        opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
+    )
     dots = dots.encode(tooltip=tooltip, strokeDash=alt.value([1, 0])).add_params(near)
     return alt.layer(line, *under, dots, *over)
 
 
 def axis_of(chart: Chart) -> Any:
-    """A log scale leaves out labels that would touch each other, if one does not choose their words."""
+    """A log scale leaves out labels that would touch each other, if one does not choose their
+    words."""
     import altair as alt
 
-    return alt.Axis(tickCount=6) if chart.log_scale else alt.Axis(tickCount=6, labelExpr=SHORT_NUMBER)
+    return (
+        alt.Axis(tickCount=6) if chart.log_scale else alt.Axis(tickCount=6, labelExpr=SHORT_NUMBER)
+    )
 
 
 def scale(chart: Chart) -> Any:
@@ -336,11 +393,14 @@ def colour_of_line(chart: Chart, alone: bool, kinds: Sequence[str], for_paper: b
         wanted = not alone and (for_paper or chart.nodes)
         legend = alt.Legend(orient="bottom", columns=2, labelLimit=320) if wanted else None
         colours = [colour_of(index) for index in range(len(domain))]
-    return alt.Color(field, title=None, scale=alt.Scale(domain=domain, range=colours), legend=legend)
+    return alt.Color(
+        field, title=None, scale=alt.Scale(domain=domain, range=colours), legend=legend
+    )
 
 
 def colour_of(index: int) -> str:
-    """The colour of a run: from the 13th on the same ones darker, then lighter, so that no two of 50 are alike."""
+    """The colour of a run: from the 13th on the same ones darker, then lighter, so that no two of
+    50 are alike."""
     toward, share = SHADES[index // len(COLOURS) % len(SHADES)]
     colour = COLOURS[index % len(COLOURS)]
     parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
@@ -357,10 +417,21 @@ def phase_bars(chart: Chart) -> Any:
         .mark_bar(height=18)
         .encode(
             x=alt.X("x:Q", title=chart.x_title, stack="zero", axis=alt.Axis(tickCount=6)),
-            y=alt.Y("run:N", title=None, sort=chart.runs, axis=alt.Axis(labelLimit=200, labels=len(chart.runs) > 1)),
-            color=alt.Color("kind:N", title=None, scale=colours, legend=alt.Legend(orient="top", columns=4)),
+            y=alt.Y(
+                "run:N",
+                title=None,
+                sort=chart.runs,
+                axis=alt.Axis(labelLimit=200, labels=len(chart.runs) > 1),
+            ),
+            color=alt.Color(
+                "kind:N", title=None, scale=colours, legend=alt.Legend(orient="top", columns=4)
+            ),
             order=alt.Order("place:Q"),
-            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("kind:N", title="phase"), alt.Tooltip("x:Q", title="seconds")],
+            tooltip=[
+                alt.Tooltip("run:N"),
+                alt.Tooltip("kind:N", title="phase"),
+                alt.Tooltip("x:Q", title="seconds"),
+            ],
         )
         .transform_calculate(place=f"indexof({phases!r}, datum.kind)")
     )
@@ -370,6 +441,9 @@ def png(chart: Chart) -> bytes:
     """The chart for a paper: white, with its own legend, twice the resolution of a screen."""
     import vl_convert
 
-    spec = specification(chart, for_paper=True) | {"datasets": datasets(chart), "background": "white"}
+    spec = specification(chart, for_paper=True) | {
+        "datasets": datasets(chart),
+        "background": "white",
+    }
     drawn: bytes = vl_convert.vegalite_to_png(spec, scale=2)
     return drawn

@@ -1,7 +1,8 @@
-"""What a report says of one run, read from its directory: outcome, curves, time, machine, settings, log, notes.
+"""What a report says of one run, read from its directory: outcome, curves, time, machine, settings,
+log, notes.
 
-Called by build.py for each run. It reads only, and a run directory in any condition gives a story: what is missing,
-torn or foreign is named in `missing` and left out of the rest.
+Called by build.py for each run. It reads only, and a run directory in any condition gives a story:
+what is missing, torn or foreign is named in `missing` and left out of the rest.
 """
 
 import re
@@ -11,16 +12,16 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from rampup.attempts import Attempt, attempts_of
-from rampup.damage import damage_of
 from rampup.diagnose.advice import Undefined, advise
-from rampup.diagnose.why import explain
-from rampup.records import Record, read_json
+from rampup.diagnose.why.explain import explain
 from rampup.report.facts import facts_of
 from rampup.report.story import LARGEST, NOT_MEASURED, Curve, Story, finite
-from rampup.rundir import AttemptDir, RunDir, State
-from rampup.states import state_of
-from rampup.summary import NOT_METRICS, best_of, merged, total_wall_s
+from rampup.rundir.damage import damage_of
+from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.history import Attempt, attempts_of
+from rampup.rundir.records import Record, read_json
+from rampup.runs.state import state_of
+from rampup.runs.summary import NOT_METRICS, best_of, merged, total_wall_s
 
 LOG_LINES = 60
 LOG_BYTES = 100_000
@@ -44,7 +45,8 @@ def collect(run: RunDir) -> Story:
 
 
 def tried(what: str, read: Callable[[], Read], fallback: Read, story: Story) -> Read:
-    """Files of a run may hold anything: what breaks its reader is named on the page, and the rest is still shown."""
+    """Files of a run may hold anything: what breaks its reader is named on the page, and the rest
+    is still shown."""
     try:
         return read()
     except Exception as error:
@@ -52,7 +54,7 @@ def tried(what: str, read: Callable[[], Read], fallback: Read, story: Story) -> 
         return fallback
 
 
-# identity and attempts --------------------------------------------------------------------------------------------
+# identity and attempts ----------------------------------------------------------------------------
 
 
 def read_identity(story: Story) -> None:
@@ -67,9 +69,14 @@ def read_identity(story: Story) -> None:
 
 
 def told_state(run: RunDir) -> State:
-    """Who cancelled says more than the signal that ended it: as `why` and the last words of `run` tell it."""
+    """Who cancelled says more than the signal that ended it: as `why` and the last words of `run`
+    tell it."""
     state = state_of(run)
-    return replace(state, cause=explain(run, state).finding.cause) if state.name == "cancelled" else state
+    return (
+        replace(state, cause=explain(run, state).finding.cause)
+        if state.name == "cancelled"
+        else state
+    )
 
 
 def read_attempt(story: Story, last: AttemptDir) -> None:
@@ -86,18 +93,26 @@ def read_attempt(story: Story, last: AttemptDir) -> None:
 
 
 def read_phases(story: Story) -> None:
-    """Over all attempts, as each rank 0 measured them; of one that was killed only when its training began is known."""
+    """Over all attempts, as each rank 0 measured them; of one that was killed only when its
+    training began is known."""
     nothing: list[Record] = []
     for attempt in story.tries:
         events = tried("the phases", story.run.attempt(attempt.number).events, nothing, story)
         seconds, last = measured(events), attempt is story.tries[-1]
-        if not seconds and story.config.get("kind", "engine") == "engine" and (story.state.ended or not last):
+        if (
+            not seconds
+            and story.config.get("kind", "engine") == "engine"
+            and (story.state.ended or not last)
+        ):
             seconds = by_its_times(attempt, events, len(story.tries) > 1)
             if last:
-                story.missing.append("the phases: rank 0 writes them when it ends, and it could not")
+                story.missing.append(
+                    "the phases: rank 0 writes them when it ends, and it could not"
+                )
         for name, value in seconds.items():
             story.phases[name] = story.phases.get(name, 0.0) + value
-    story.phases = dict(sorted(story.phases.items(), key=lambda it: it[0] == NOT_MEASURED))  # what is known comes first
+    # what is known comes first
+    story.phases = dict(sorted(story.phases.items(), key=lambda it: it[0] == NOT_MEASURED))
 
 
 def measured(events: list[Record]) -> dict[str, float]:
@@ -108,7 +123,10 @@ def measured(events: list[Record]) -> dict[str, float]:
 
 
 def by_its_times(attempt: Attempt, events: list[Record], several: bool) -> dict[str, float]:
-    took, trained = attempt.took_s, next((row.get("t") for row in events if row.get("what") == "start"), None)
+    took, trained = (
+        attempt.took_s,
+        next((row.get("t") for row in events if row.get("what") == "start"), None),
+    )
     if took is None:
         return {}
     if trained is not None and attempt.began <= trained <= attempt.began + took:
@@ -131,7 +149,7 @@ def samples_of(story: Story) -> dict[str, list[list[Record]]]:
     return found
 
 
-# metrics ----------------------------------------------------------------------------------------------------------
+# metrics ------------------------------------------------------------------------------------------
 
 
 def read_metrics(story: Story) -> None:
@@ -168,11 +186,16 @@ def curves_of(rows: list[Record]) -> tuple[dict[str, Curve], dict[str, Undefined
                 if not curve.ys or curve.ys[-1] is not None:
                     curve.xs.append(place)
                     curve.ys.append(None)
-    known = {name: where_undefined(places, at_epochs, between, name) for name, places in undefined.items()}
+    known = {
+        name: where_undefined(places, at_epochs, between, name)
+        for name, places in undefined.items()
+    }
     return one_kind(at_epochs, between), known
 
 
-def where_undefined(places: list[int], at_epochs: dict[str, Curve], between: dict[str, Curve], name: str) -> Undefined:
+def where_undefined(
+    places: list[int], at_epochs: dict[str, Curve], between: dict[str, Curve], name: str
+) -> Undefined:
     finite_at = [x for kind in (at_epochs, between) if name in kind for x, _ in kind[name].points()]
     last = max(finite_at, default=-1.0)
     since = min((place for place in places if place > last), default=None)
@@ -180,7 +203,8 @@ def where_undefined(places: list[int], at_epochs: dict[str, Curve], between: dic
 
 
 def one_kind(at_epochs: dict[str, Curve], between: dict[str, Curve]) -> dict[str, Curve]:
-    """The mean over an epoch and the value of one step do not belong on one line: the finer kind is drawn."""
+    """The mean over an epoch and the value of one step do not belong on one line: the finer kind is
+    drawn."""
     empty = Curve([], [])
     chosen = {
         name: max(at_epochs.get(name, empty), between.get(name, empty), key=lambda it: len(it.xs))
@@ -189,11 +213,12 @@ def one_kind(at_epochs: dict[str, Curve], between: dict[str, Curve]) -> dict[str
     return {name: curve for name, curve in chosen.items() if any(y is not None for y in curve.ys)}
 
 
-# log --------------------------------------------------------------------------------------------------------------
+# log ----------------------------------------------------------------------------------------------
 
 
 def log_of(story: Story, attempt: AttemptDir) -> tuple[str, str]:
-    """The end of what the rank that matters printed; when no rank spoke, of what the launcher said."""
+    """The end of what the rank that matters printed; when no rank spoke, of what the launcher
+    said."""
     rank = story.state.failed_rank if isinstance(story.state.failed_rank, int) else 0
     for path in (attempt.rank_log(rank), attempt.job_log, *reversed(story.run.slurm_logs())):
         if path.is_file() and path.stat().st_size:
@@ -218,7 +243,9 @@ def tail(path: Path) -> str:
 def plain_lines(lines: Iterable[str]) -> list[str]:
     """Without colours, and of a bar that was drawn over itself only the last state."""
     last_drawn = (TERMINAL_CODES.sub("", line).rstrip("\r").rpartition("\r")[2] for line in lines)
-    found = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in last_drawn]
+    found = [
+        line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in last_drawn
+    ]
     while found and not found[-1].strip():
         found.pop()
     return found

@@ -1,15 +1,20 @@
-"""What the rules of diagnose/advice.py look at, taken from the story of one run. Pure: nothing is read here."""
+"""What the rules of diagnose/advice.py look at, taken from the story of one run. Pure: nothing is
+read here."""
 
+from rampup.core.units import memory_mb
 from rampup.diagnose.advice import Facts
 from rampup.report.story import Story, finite, table
-from rampup.schedulers.slurm_units import memory_mb
 
 
 def facts_of(story: Story) -> Facts:
     """What the rules of advice.py look at."""
     ranks, nodes, threads = (
         int(finite(found) or 0)
-        for found in (story.attempt.get("world_size"), story.resources.get("nodes"), story.start.get("threads"))
+        for found in (
+            story.attempt.get("world_size"),
+            story.resources.get("nodes"),
+            story.start.get("threads"),
+        )
     )
     used, limit = memory_of(story)
     return Facts(
@@ -71,8 +76,11 @@ def busy_of(story: Story) -> float | None:
 
 
 def memory_of(story: Story) -> tuple[float | None, float | None]:
-    """The most that a node used, against what was asked for; without a request, against what it has."""
+    """The most that a node used, against what was asked for; without a request, against what it
+    has."""
     asked = memory_mb(str(story.resources.get("mem") or ""))
     if asked:
         return max(samples(story, "rss_mb"), default=None), asked
-    return max(samples(story, "mem_used_mb"), default=None), min(samples(story, "mem_total_mb"), default=None)
+    return max(samples(story, "mem_used_mb"), default=None), min(
+        samples(story, "mem_total_mb"), default=None
+    )

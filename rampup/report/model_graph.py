@@ -1,13 +1,15 @@
-"""The graph of a model as a picture of the report: a line for each operation, in the order in which they are called.
+"""The graph of a model as a picture of the report: a line for each operation, in the order in which
+they are called.
 
-What goes into the next line is a short stroke; what skips lines, as the shortcut of a ResNet does, is an arc beside
-them. Drawn from the attempt's evaluation.json: names are shown as text, and what is no graph draws nothing.
+What goes into the next line is a short stroke; what skips lines, as the shortcut of a ResNet does,
+is an arc beside them. Drawn from the attempt's evaluation.json: names are shown as text, and what
+is no graph draws nothing.
 """
 
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from rampup.records import Record
+from rampup.rundir.records import Record
 
 ROW, AXIS, WIDTH, TOP = 22, 90, 900, 14
 """Pixels: the height of a line, where the dots are, and the whole picture."""
@@ -22,9 +24,7 @@ def picture(evaluation: Record) -> str:
     place = {row["name"]: TOP + ROW * index for index, row in enumerate(rows)}
     drawn = [*_lines(rows, place), *(_operation(row, place[row["name"]]) for row in rows)]
     size = f"viewBox='0 0 {WIDTH} {TOP + ROW * len(rows)}' width='{WIDTH}' style='max-width:100%'"
-    return (
-        f"<details><summary>graph</summary><svg role='img' aria-label='graph' {size}>{''.join(drawn)}</svg></details>"
-    )
+    return f"<details><summary>graph</summary><svg role='img' aria-label='graph' {size}>{''.join(drawn)}</svg></details>"
 
 
 def _is_operation(row: Record) -> bool:

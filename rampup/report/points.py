@@ -1,4 +1,5 @@
-"""The table of all points of a study, for a page that draws only the best of them. Pure: from words to HTML."""
+"""The table of all points of a study, for a page that draws only the best of them. Pure: from words
+to HTML."""
 
 from msgspec import Struct
 

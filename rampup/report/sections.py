@@ -1,4 +1,5 @@
-"""The words of a report: outcome, notes, tables, log, as HTML. Pure: from stories and charts to text.
+"""The words of a report: outcome, notes, tables, log, as HTML. Pure: from stories and charts to
+text.
 
 Everything that comes from a run passes `text()`, which escapes it. Called by build.py.
 """
@@ -9,14 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rampup.diagnose.catalogue import Finding
-from rampup.records import Record
+from rampup.diagnose.preflight import Finding
 from rampup.report import class_charts, model_graph
 from rampup.report.charts import COLOURS, MOST_NODES, Chart, colour_of
 from rampup.report.story import NOT_MEASURED, Story, finite, table
 from rampup.report.template import text
 from rampup.report.tries import attempts_table, effective
 from rampup.report.words import LONGEST_VALUE, cut, duration, html_table, moment, number, shown
+from rampup.rundir.records import Record
 
 SETTING = re.compile(r"--[\w-]+ [\w.]+|[\w.]+=[\w.]+(?: [\w.]+=[\w.]+)*|RAMPUP_\w+")
 LABEL_SETTINGS = 3
@@ -30,7 +31,8 @@ SECTIONS = {
 TABLES = ("train", "checkpoint", "resources")
 """Of the settings."""
 NOT_OF_ALL = ("samples/s", "epoch takes", "best")
-"""Columns that are left out where no run has them: a loop of one's own says no metric that counts."""
+"""Columns that are left out where no run has them: a loop of one's own says no metric that
+counts."""
 LOADER = ("workers", "persistent_workers", "pin_memory")
 AFTER_CHARTS = 2
 """Of these sections stand before that on attempts."""
@@ -59,23 +61,34 @@ def several_title(stories: Sequence[Story]) -> str:
 
 
 def body(
-    stories: Sequence[Story], labels: Sequence[str], drawn: Sequence[Chart], left: Sequence[str], points: str = ""
+    stories: Sequence[Story],
+    labels: Sequence[str],
+    drawn: Sequence[Chart],
+    left: Sequence[str],
+    points: str = "",
 ) -> str:
     """`points` is the table of a study of which these runs are a part."""
     head = one_head(stories[0]) if len(stories) == 1 else many_head(stories, labels) + points
-    parts = [head, notes(stories, labels), *(section(key, drawn, stories, left) for key in SECTIONS)]
+    parts = [
+        head,
+        notes(stories, labels),
+        *(section(key, drawn, stories, left) for key in SECTIONS),
+    ]
     if len(stories) == 1 and (inner := attempts_table(stories[0])):
         parts.insert(2 + AFTER_CHARTS, f"<h2>Attempts</h2>{inner}")
     if len(stories) == 1:
         parts.insert(3, told(stories[0].evaluation, drawn))  # after the curves
         parts += [f"<h2>{name}</h2>{inner}" for name, inner in particulars(stories[0]) if inner]
     else:
-        parts += ["<h2>Each run</h2>", *(folded(story, label) for story, label in zip(stories, labels, strict=True))]
+        parts += [
+            "<h2>Each run</h2>",
+            *(folded(story, label) for story, label in zip(stories, labels, strict=True)),
+        ]
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     return "\n".join([*parts, f'<p class="soft small">made by rampup report, {made}</p>'])
 
 
-# head -------------------------------------------------------------------------------------------------------------
+# head ---------------------------------------------------------------------------------------------
 
 
 def one_head(story: Story) -> str:
@@ -87,11 +100,21 @@ def one_head(story: Story) -> str:
         "effective training time": effective(story),
         "on": where,
         "created": moment(story.identity.get("created")),
-        **({f"best {story.best['metric']}{when(story.best)}": number(story.best["value"])} if story.best else {}),
-        **{f"last {name}": number(value) for name, value in story.last.items() if is_shown(name, value)},
+        **(
+            {f"best {story.best['metric']}{when(story.best)}": number(story.best["value"])}
+            if story.best
+            else {}
+        ),
+        **{
+            f"last {name}": number(value)
+            for name, value in story.last.items()
+            if is_shown(name, value)
+        },
     }
     shown = "".join(
-        f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in cards.items() if value
+        f"<div><b>{text(value)}</b><span>{text(name)}</span></div>"
+        for name, value in cards.items()
+        if value
     )
     return (
         f"<h1>{text(story.name)} <span class='soft'>{text(story.run.id)}</span> {badge(story)}</h1>"
@@ -108,12 +131,17 @@ def is_shown(name: str, value: Any) -> bool:
 def many_head(stories: Sequence[Story], labels: Sequence[str]) -> str:
     head = ["run", "id", "state", "took", "samples/s", "epoch takes", "best", "all that differs"]
     rows = [many_row(index, story, labels[index], stories) for index, story in enumerate(stories)]
-    if len(differing_of(stories)) <= LABEL_SETTINGS and len({it.name for it in stories}) == 1:  # the label says it all
+    # the label says it all
+    if len(differing_of(stories)) <= LABEL_SETTINGS and len({it.name for it in stories}) == 1:
         head, rows = head[:-1], [row[:-1] for row in rows]
-    kept = [at for at, name in enumerate(head) if name not in NOT_OF_ALL or any(row[at] for row in rows)]
+    kept = [
+        at for at, name in enumerate(head) if name not in NOT_OF_ALL or any(row[at] for row in rows)
+    ]
     head, rows = [head[at] for at in kept], [[row[at] for at in kept] for row in rows]
     shades = (
-        f" From the {len(COLOURS) + 1}th run on they are shades of the first." if len(stories) > len(COLOURS) else ""
+        f" From the {len(COLOURS) + 1}th run on they are shades of the first."
+        if len(stories) > len(COLOURS)
+        else ""
     )
     return (
         f"<h1>{text(several_title(stories))}</h1><p class='soft small'>The colours are the legend of all charts; "
@@ -127,12 +155,18 @@ def many_row(index: int, story: Story, label: str, stories: Sequence[Story]) -> 
         f"<button class='key' aria-pressed='true'><span class='swatch' style='background:{colour}'></span>"
         f"{text(label)}</button>"
     )
-    best = f"{story.best['metric']} {number(story.best['value'])}{when(story.best)}" if story.best else ""
+    best = (
+        f"{story.best['metric']} {number(story.best['value'])}{when(story.best)}"
+        if story.best
+        else ""
+    )
     took = duration(story.wall_s) if story.wall_s is not None else ""
     took += f" in {len(story.tries)} attempts" if len(story.tries) > 1 else ""
     epoch_s = finite(story.last.get("epoch_s"))
     settings = settings_of(story)
-    differing = ", ".join(f"{name}={shown(settings[name])}" for name in differing_of(stories) if name in settings)
+    differing = ", ".join(
+        f"{name}={shown(settings[name])}" for name in differing_of(stories) if name in settings
+    )
     why = f": {story.state.cause}" if story.state.cause else ""
     return [
         key,
@@ -153,7 +187,11 @@ def badge(story: Story) -> str:
 def cause(story: Story) -> str:
     if not story.state.cause:
         return ""
-    trace = f"<details><summary>traceback</summary><pre>{text(story.trace)}</pre></details>" if story.trace else ""
+    trace = (
+        f"<details><summary>traceback</summary><pre>{text(story.trace)}</pre></details>"
+        if story.trace
+        else ""
+    )
     return f'<p class="cause">{text(story.state.cause)}</p>{trace}'
 
 
@@ -163,10 +201,14 @@ def missing(story: Story) -> str:
 
 
 def when(best: dict[str, Any]) -> str:
-    return f" at epoch {best['epoch']}" if best.get("epoch") is not None else f" at step {best.get('step')}"
+    return (
+        f" at epoch {best['epoch']}"
+        if best.get("epoch") is not None
+        else f" at step {best.get('step')}"
+    )
 
 
-# notes and charts -------------------------------------------------------------------------------------------------
+# notes and charts ---------------------------------------------------------------------------------
 
 
 def notes(stories: Sequence[Story], labels: Sequence[str]) -> str:
@@ -186,28 +228,42 @@ def note(finding: Finding, whose: Sequence[str]) -> str:
 
 
 def remedy_of(finding: Finding) -> str:
-    """Only what can be typed is set as code; words that are no setting are a sentence of their own."""
+    """Only what can be typed is set as code; words that are no setting are a sentence of their
+    own."""
     marked, settings = SETTING.subn(lambda found: f"<code>{found[0]}</code>", text(finding.remedy))
     return f"Try {marked}" if settings else f"{marked[:1].upper()}{marked[1:]}."
 
 
 def told(evaluation: Record, drawn: Sequence[Chart]) -> str:
     """Of a classifier and its model, as the last validation saw them."""
-    classes = class_charts.class_table(evaluation) + plots("classes", drawn) + class_charts.samples_picture(evaluation)
-    model = plots("model", drawn) + model_graph.picture(evaluation) + class_charts.layers(evaluation)
-    return "".join(f"<h2>{name}</h2>{inner}" for name, inner in (("Classes", classes), ("Model", model)) if inner)
+    classes = (
+        class_charts.class_table(evaluation)
+        + plots("classes", drawn)
+        + class_charts.samples_picture(evaluation)
+    )
+    model = (
+        plots("model", drawn) + model_graph.picture(evaluation) + class_charts.layers(evaluation)
+    )
+    return "".join(
+        f"<h2>{name}</h2>{inner}"
+        for name, inner in (("Classes", classes), ("Model", model))
+        if inner
+    )
 
 
 def plots(key: str, drawn: Sequence[Chart]) -> str:
     mine = [(index, chart) for index, chart in enumerate(drawn) if chart.section == key]
     found = "".join(
-        f'<div class="chart">{heading(chart)}<div class="plot" id="plot-{index}"></div></div>' for index, chart in mine
+        f'<div class="chart">{heading(chart)}<div class="plot" id="plot-{index}"></div></div>'
+        for index, chart in mine
     )
     return f'<div class="charts">{found}</div>' if found else ""
 
 
 def section(key: str, drawn: Sequence[Chart], stories: Sequence[Story], left: Sequence[str]) -> str:
-    own = key == "phases" and all(story.config.get("kind", "engine") != "engine" for story in stories)
+    own = key == "phases" and all(
+        story.config.get("kind", "engine") != "engine" for story in stories
+    )
     inner = plots(key, drawn) or f"<p class='soft'>{OWN_LOOP if own else NO_CHART[key]}</p>"
     return f"<h2>{SECTIONS[key]}</h2>{inner}{below(key, stories, left)}"
 
@@ -233,13 +289,19 @@ def below(key: str, stories: Sequence[Story], left: Sequence[str]) -> str:
 
 def phases_line(story: Story) -> str:
     wall, several = story.phases["wall"], len(story.tries) > 1
-    shares = [f"{name} {value / wall:.0%}" for name, value in story.phases.items() if name != "wall"]
+    shares = [
+        f"{name} {value / wall:.0%}" for name, value in story.phases.items() if name != "wall"
+    ]
     of = f"{duration(wall)} over {len(story.tries)} attempts" if several else duration(wall)
-    how = (SOME_KILLED if several else KILLED) if NOT_MEASURED in story.phases else "as rank 0 measured it"
+    how = (
+        (SOME_KILLED if several else KILLED)
+        if NOT_MEASURED in story.phases
+        else "as rank 0 measured it"
+    )
     return f"{' · '.join(shares)} of {of}, {how}"
 
 
-# particulars ------------------------------------------------------------------------------------------------------
+# particulars --------------------------------------------------------------------------------------
 
 
 def folded(story: Story, label: str) -> str:
@@ -253,7 +315,9 @@ def folded(story: Story, label: str) -> str:
 
 def particulars(story: Story) -> list[tuple[str, str]]:
     log = (
-        f"<p class='soft small'>the end of {text(story.log_name)}</p><pre>{text(story.log)}</pre>" if story.log else ""
+        f"<p class='soft small'>the end of {text(story.log_name)}</p><pre>{text(story.log)}</pre>"
+        if story.log
+        else ""
     )
     profile = f"<pre>{text(story.profile)}</pre>" if story.profile else ""
     return [
@@ -278,20 +342,32 @@ def settings_tables(story: Story) -> str:
             tables.append(f"<div class='wide'>{html_table((name, 'value', 'origin'), rows)}</div>")
     words = story.config.get("command")
     words = words if isinstance(words, list) else []
-    command = f"<p>command: <code>{text(cut(' '.join(map(str, words)), LONGEST_VALUE))}</code></p>" if words else ""
+    command = (
+        f"<p>command: <code>{text(cut(' '.join(map(str, words)), LONGEST_VALUE))}</code></p>"
+        if words
+        else ""
+    )
     return f"{command}<div class='two'>{''.join(tables)}</div>" if command or tables else ""
 
 
 def environment(story: Story) -> str:
     machine = {
-        key: value for key, value in story.env.items() if key not in ("packages", "variables") and value is not None
+        key: value
+        for key, value in story.env.items()
+        if key not in ("packages", "variables") and value is not None
     }
-    machine |= {key: story.start[key] for key in ("device", "threads", "gradients") if key in story.start}
+    machine |= {
+        key: story.start[key] for key in ("device", "threads", "gradients") if key in story.start
+    }
     machine |= {f"loader {key}": story.loader[key] for key in LOADER if key in story.loader}
     parts = (("machine", machine), ("package", table(story.env.get("packages"))))
     tables = [pairs(name, values) for name, values in parts if values]
     variables = table(story.env.get("variables"))
-    more = f"<details><summary>variables</summary>{pairs('variable', variables)}</details>" if variables else ""
+    more = (
+        f"<details><summary>variables</summary>{pairs('variable', variables)}</details>"
+        if variables
+        else ""
+    )
     return f"<div class='two'>{''.join(tables)}</div>{more}" if tables or more else ""
 
 
@@ -300,17 +376,20 @@ def pairs(name: str, values: dict[str, Any]) -> str:
     return f"<div class='wide'>{html_table((name, ''), rows)}</div>"
 
 
-# settings that differ ---------------------------------------------------------------------------------------------
+# settings that differ -----------------------------------------------------------------------------
 
 
 def settings_of(story: Story) -> dict[str, Any]:
-    saving = {f"checkpoint.{key}": value for key, value in table(story.config.get("checkpoint")).items()}
+    saving = {
+        f"checkpoint.{key}": value for key, value in table(story.config.get("checkpoint")).items()
+    }
     return {**story.resources, **saving, **story.train}
 
 
 def differing_of(stories: Sequence[Story]) -> list[str]:
     """Names of settings that are not the same in all runs; those that somebody typed come first."""
-    known = [settings for story in stories if (settings := settings_of(story))]  # a lost config.json differs in nothing
+    # a lost config.json differs in nothing
+    known = [settings for story in stories if (settings := settings_of(story))]
     names = dict.fromkeys(name for settings in known for name in settings)
     found = [name for name in names if len({repr(settings.get(name)) for settings in known}) > 1]
     return sorted(found, key=lambda name: not any(typed(story, name) for story in stories))
@@ -318,17 +397,21 @@ def differing_of(stories: Sequence[Story]) -> list[str]:
 
 def typed(story: Story, name: str) -> bool:
     origins = table(story.config.get("origins"))
-    found = {str(origins.get(place, "default")) for place in (name, f"train.{name}", f"resources.{name}")}
+    found = {
+        str(origins.get(place, "default")) for place in (name, f"train.{name}", f"resources.{name}")
+    }
     return not found <= {"default", "recipe.toml"}
 
 
 def telling_of(stories: Sequence[Story]) -> list[str]:
-    """A few settings that differ among runs of one name: first those that tell apart what the ones before do not."""
+    """A few settings that differ among runs of one name: first those that tell apart what the ones
+    before do not."""
     names, known = differing_of(stories), [settings_of(story) for story in stories]
     needed: list[str] = []
     for name in names:
         before, with_it = (
-            len({repr([it.get(key) for key in keys]) for it in known}) for keys in (needed, [*needed, name])
+            len({repr([it.get(key) for key in keys]) for it in known})
+            for keys in (needed, [*needed, name])
         )
         needed += [name] if with_it > before else []
     chosen = [*needed, *(name for name in names if name not in needed)][:LABEL_SETTINGS]
@@ -336,7 +419,8 @@ def telling_of(stories: Sequence[Story]) -> list[str]:
 
 
 def labels_of(stories: Sequence[Story]) -> list[str]:
-    """How a legend names the runs: by what sets them apart, and by their ids where that is not enough."""
+    """How a legend names the runs: by what sets them apart, and by their ids where that is not
+    enough."""
     if len(stories) == 1:
         return [cut(stories[0].name, LABEL_LENGTH)]
     several = len({story.name for story in stories}) > 1
@@ -345,11 +429,20 @@ def labels_of(stories: Sequence[Story]) -> list[str]:
     labels = []
     for story in stories:
         settings = settings_of(story)
-        words = [f"{name}={shown(settings[name])}" for name in telling[story.name] if settings.get(name) is not None]
-        labels.append(cut(" ".join([*([story.name] if several else []), *words]) or story.name, LABEL_LENGTH))
+        words = [
+            f"{name}={shown(settings[name])}"
+            for name in telling[story.name]
+            if settings.get(name) is not None
+        ]
+        labels.append(
+            cut(" ".join([*([story.name] if several else []), *words]) or story.name, LABEL_LENGTH)
+        )
     count = Counter(labels)
     labels = [
-        f"{label} ({it.run.id})" if count[label] > 1 else label for label, it in zip(labels, stories, strict=True)
+        f"{label} ({it.run.id})" if count[label] > 1 else label
+        for label, it in zip(labels, stories, strict=True)
     ]
     count = Counter(labels)
-    return [f"{label} #{place}" if count[label] > 1 else label for place, label in enumerate(labels, 1)]
+    return [
+        f"{label} #{place}" if count[label] > 1 else label for place, label in enumerate(labels, 1)
+    ]

@@ -1,15 +1,16 @@
-"""One run as a report sees it: the record that collect.py fills, and that charts, words and notes are made from."""
+"""One run as a report sees it: the record that collect.py fills, and that charts, words and notes
+are made from."""
 
 import math
 from typing import Any
 
 from msgspec import Struct
 
-from rampup.attempts import Attempt
 from rampup.diagnose.advice import Undefined
-from rampup.diagnose.catalogue import Finding
-from rampup.records import Record
-from rampup.rundir import RunDir, State
+from rampup.diagnose.preflight import Finding
+from rampup.rundir.files import RunDir, State
+from rampup.rundir.history import Attempt
+from rampup.rundir.records import Record
 
 LARGEST = 1e300
 NOT_MEASURED = "not measured"

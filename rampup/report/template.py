@@ -1,7 +1,8 @@
-"""The page around a report: style, script and the places to fill. Light and dark follow the reader's system.
+"""The page around a report: style, script and the places to fill. Light and dark follow the
+reader's system.
 
-build.py fills it. Whatever comes from a run is escaped before it gets here; the policy in the head forbids the page to
-load anything from anywhere.
+build.py fills it. Whatever comes from a run is escaped before it gets here; the policy in the head
+forbids the page to load anything from anywhere.
 """
 
 import json

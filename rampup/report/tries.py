@@ -1,12 +1,14 @@
-"""The section on attempts: of a run that took several, what each did, and what the interruptions cost.
+"""The section on attempts: of a run that took several, what each did, and what the interruptions
+cost.
 
-Pure: from the story of one run to HTML. Called by sections.py; a run of one attempt has no such section.
+Pure: from the story of one run to HTML. Called by sections.py; a run of one attempt has no such
+section.
 """
 
-from rampup.attempts import Attempt, effective_ratio
 from rampup.report.story import Story
 from rampup.report.template import text
 from rampup.report.words import cut, duration, html_table
+from rampup.rundir.history import Attempt, effective_ratio
 
 EFFECTIVE = (
     "the part of all time, from the first start to the last word, that went into steps that count. The rest is "
@@ -41,4 +43,6 @@ def attempt_row(attempt: Attempt, story: Story) -> list[str]:
     resumed = {None: "", True: "bit for bit", False: "not bit for bit"}[attempt.exact]
     steps = [f"{attempt.first_step:,}", f"{attempt.last_step:,}"] if attempt.trained else ["-", "-"]
     took = duration(attempt.took_s) if attempt.took_s is not None else "-"
-    return [text(cell) for cell in (attempt.number, *steps, f"{attempt.redone:,}", took, ended, resumed)]
+    return [
+        text(cell) for cell in (attempt.number, *steps, f"{attempt.redone:,}", took, ended, resumed)
+    ]

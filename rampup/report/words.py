@@ -15,9 +15,13 @@ def cut(words: str, length: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """A setting or a fact as a person would write it: `commit=1a2b3c, dirty=True` for a table, empty ones left out."""
+    """A setting or a fact as a person would write it: `commit=1a2b3c, dirty=True` for a table,
+    empty ones left out."""
     if isinstance(value, dict):
-        value = ", ".join(f"{name}={it}" for name, it in value.items() if it not in (None, "", [], {})) or None
+        value = (
+            ", ".join(f"{name}={it}" for name, it in value.items() if it not in (None, "", [], {}))
+            or None
+        )
     elif isinstance(value, list):
         value = ", ".join(map(str, value)) or None
     return cut("none" if value is None else str(value), LONGEST_VALUE)
@@ -37,12 +41,20 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return (
+        f"{minutes} min {rest:02d} s"
+        if minutes < 60
+        else f"{minutes // 60} h {minutes % 60:02d} min"
+    )
 
 
 def moment(t: Any) -> str | None:
     seconds = finite(t)
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds and 0 < seconds < 1e11 else None
+    return (
+        time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+        if seconds and 0 < seconds < 1e11
+        else None
+    )
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:

@@ -1,7 +1,8 @@
 """Who this process is among the ranks of a run, read from the environment.
 
-rank.py sets the variables in every task, whatever the launcher; torchrun's own variables are honoured too. Outside
-of both, a script is a world of one. Nothing here looks at a scheduler's variables.
+rank.py sets the variables in every task, whatever the launcher; torchrun's own variables are
+honoured too. Outside of both, a script is a world of one. Nothing here looks at a scheduler's
+variables.
 """
 
 import os
@@ -50,8 +51,11 @@ def from_environ(environ: Mapping[str, str] = os.environ) -> RankContext:
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:
-    text = (environ.get(name) or str(default)).partition(",")[0]  # OpenMP allows a list, one per nesting level
+    # OpenMP allows a list, one per nesting level
+    text = (environ.get(name) or str(default)).partition(",")[0]
     try:
         return int(text)
     except ValueError:
-        raise RampupError(f"{name}={text!r} in the environment is not a whole number", f"unset {name}") from None
+        raise RampupError(
+            f"{name}={text!r} in the environment is not a whole number", f"unset {name}"
+        ) from None

@@ -1,7 +1,8 @@
-"""How a rank tells that it failed: error-<rank>.json for the launcher and `show`, its log for people, an exit code.
+"""How a rank tells that it failed: error-<rank>.json for the launcher and `show`, its log for
+people, an exit code.
 
-Used by the worker and by `rampup.init()`. A user's mistake is one line and a hint; anything else keeps its traceback.
-When not even the failure can be written, the exit code still tells.
+Used by the worker and by `rampup.init()`. A user's mistake is one line and a hint; anything else
+keeps its traceback. When not even the failure can be written, the exit code still tells.
 """
 
 import contextlib
@@ -11,8 +12,8 @@ import time
 import traceback
 
 from rampup.errors import RampupError
-from rampup.records import write_json
-from rampup.rundir import AttemptDir
+from rampup.rundir.files import AttemptDir
+from rampup.rundir.records import write_json
 from rampup.runtime.storage import StorageError
 
 ANNOUNCES = ("in user code:", "Graph execution error:")
@@ -33,10 +34,20 @@ def report(error: BaseException, attempt: AttemptDir, rank: int) -> int:
 def record(error: BaseException, attempt: AttemptDir, rank: int) -> None:
     """Leave error-<rank>.json."""
     hint = error.hint if isinstance(error, RampupError) else ""
-    found = {"t": time.time(), "rank": rank, "type": type(error).__name__, "message": _message(error), "hint": hint}
-    # The disk may be what failed: then the exit code is all that is left, and the launcher knows it.
+    found = {
+        "t": time.time(),
+        "rank": rank,
+        "type": type(error).__name__,
+        "message": _message(error),
+        "hint": hint,
+    }
+    # The disk may be what failed: then the exit code is all that is left, and the launcher knows
+    # it.
     with contextlib.suppress(OSError):
-        write_json(attempt.error_file(rank), found | {"traceback": "".join(traceback.format_exception(error))})
+        write_json(
+            attempt.error_file(rank),
+            found | {"traceback": "".join(traceback.format_exception(error))},
+        )
 
 
 def _message(error: BaseException) -> str:
@@ -45,7 +56,9 @@ def _message(error: BaseException) -> str:
     if not text.startswith(ANNOUNCES):
         return text
     lines = [line.strip() for line in text.splitlines()]
-    return [line for line in lines if line and not line.startswith("[[")][-1].removeprefix(f"{type(error).__name__}: ")
+    return [line for line in lines if line and not line.startswith("[[")][-1].removeprefix(
+        f"{type(error).__name__}: "
+    )
 
 
 def _for_people(error: BaseException) -> str:

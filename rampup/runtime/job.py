@@ -1,28 +1,30 @@
-"""What an engine gets: the settings, who it is among the ranks, and where to write. Built by the worker.
+"""What an engine gets: the settings, who it is among the ranks, and where to write. Built by the
+worker.
 
-An engine never parses a scheduler's variables and never writes a file by itself: it does both through this record.
+An engine never parses a scheduler's variables and never writes a file by itself: it does both
+through this record.
 """
 
 import contextlib
 import json
 from dataclasses import dataclass, field
 
+from rampup.core.settings import Settings
+from rampup.core.times import every_of
 from rampup.errors import RampupError
-from rampup.records import Record, write_text
-from rampup.rundir import RunDir
-from rampup.runtime.cadence import Cadence
-from rampup.runtime.checkpoint import CheckpointStore, sync
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import Record, write_text
+from rampup.runtime.checkpoints.cadence import Cadence
+from rampup.runtime.checkpoints.saving import NoSaving, Saving
+from rampup.runtime.checkpoints.store import CheckpointStore, sync
 from rampup.runtime.context import RankContext
-from rampup.runtime.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics
-from rampup.runtime.phases import Phases
-from rampup.runtime.progress import NoProgress, Progress
-from rampup.runtime.saving import NoSaving, Saving
-from rampup.runtime.settings import Settings
 from rampup.runtime.stop import Stop, watch_for_stop
 from rampup.runtime.storage import StorageError, writing
-from rampup.runtime.watch import sample_this_node
-from rampup.times import every_of
-from rampup.tracking.tensorboard import NoTensorBoard, TensorBoard
+from rampup.runtime.telemetry.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics
+from rampup.runtime.telemetry.phases import Phases
+from rampup.runtime.telemetry.progress import NoProgress, Progress
+from rampup.runtime.telemetry.tensorboard import NoTensorBoard, TensorBoard
+from rampup.runtime.telemetry.watch import sample_this_node
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Job:
 
     def close(self) -> None:
         if not self.events.ended:
-            with contextlib.suppress(StorageError):  # the failure that brought us here is the one to tell
+            # the failure that brought us here is the one to tell
+            with contextlib.suppress(StorageError):
                 self.events.write("phases", phases=self.phases.summary())
         self.metrics.close()
         self.events.close()
@@ -82,12 +85,17 @@ def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
     """The run's configuration, and the job of this rank."""
     config = run.config
     if not config:
-        raise RampupError(f"no run in {run.path}: it has no readable config.json", "rampup list shows the runs")
+        raise RampupError(
+            f"no run in {run.path}: it has no readable config.json", "rampup list shows the runs"
+        )
     stop = watch_for_stop(context)  # before any thread is started
     attempt, settings = run.attempt(context.attempt), Settings(config.get("train", {}))
     first = context.rank == 0
     tensorboard = TensorBoard(run, context.attempt, settings) if first else NoTensorBoard()
-    store, events = CheckpointStore(run, context.attempt), EventsWriter(attempt, tensorboard) if first else NoEvents()
+    store, events = (
+        CheckpointStore(run, context.attempt),
+        EventsWriter(attempt, tensorboard) if first else NoEvents(),
+    )
     job = Job(
         settings=settings,
         context=context,
@@ -106,7 +114,9 @@ def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
     return config, job
 
 
-def open_saving(config: Record, store: CheckpointStore, events: NoEvents, context: RankContext) -> NoSaving:
+def open_saving(
+    config: Record, store: CheckpointStore, events: NoEvents, context: RankContext
+) -> NoSaving:
     """By the table [checkpoint]; only rank 0 writes."""
     wanted, rows = config.get("checkpoint", {}), store.run.attempt(context.attempt).metrics_file
     cadence = Cadence(every_of(wanted.get("every", "auto")))

@@ -12,8 +12,9 @@
             break
     run.finish()
 
-Under rampup it writes into the run directory. Outside it is a world of one that prints a line now and then and writes
-nothing, so the same script runs anywhere. It imports no framework, and leaves the loop to the user.
+Under rampup it writes into the run directory. Outside it is a world of one that prints a line now
+and then and writes nothing, so the same script runs anywhere. It imports no framework, and leaves
+the loop to the user.
 """
 
 import atexit
@@ -28,27 +29,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from rampup.core.settings import Settings
 from rampup.errors import RampupError, Superseded
-from rampup.records import Record
-from rampup.rundir import AttemptDir, RunDir
-from rampup.runtime import exactness, failure, loop_state, loop_world
-from rampup.runtime.checkpoint import CheckpointStore
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.records import Record
+from rampup.runtime import failure
+from rampup.runtime import torch_group as loop_world
+from rampup.runtime.checkpoints import exactness
+from rampup.runtime.checkpoints import state_files as loop_state
+from rampup.runtime.checkpoints.saving import Snapshot
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.context import RankContext, from_environ
 from rampup.runtime.job import open_saving
-from rampup.runtime.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics, plain
-from rampup.runtime.progress import NoProgress, Progress
-from rampup.runtime.saving import Snapshot
-from rampup.runtime.settings import Settings
 from rampup.runtime.stop import watch_for_stop
 from rampup.runtime.storage import StorageError, say
-from rampup.runtime.watch import sample_this_node
-from rampup.tracking.tensorboard import NoTensorBoard, TensorBoard
+from rampup.runtime.telemetry.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics, plain
+from rampup.runtime.telemetry.progress import NoProgress, Progress
+from rampup.runtime.telemetry.tensorboard import NoTensorBoard, TensorBoard
+from rampup.runtime.telemetry.watch import sample_this_node
 
 OUTSIDE_LINE_EVERY_S = 1.0
 
 
 class Run:
-    """One rank's view of a run. Made by `init`; every method does nothing harmful on ranks other than 0."""
+    """One rank's view of a run. Made by `init`; every method does nothing harmful on ranks other
+    than 0."""
 
     def __init__(self, context: RankContext, config: Settings) -> None:
         self._stop = watch_for_stop(context)  # before any thread is started
@@ -67,7 +72,11 @@ class Run:
         """Where `resume` has taken up; 0 when the loop begins anew."""
         self._context, self._stopping, self._logged = context, False, 0
         self._store = _store(context)
-        self._saving = open_saving(_config(context), self._store, self._events, context) if self._store else None
+        self._saving = (
+            open_saving(_config(context), self._store, self._events, context)
+            if self._store
+            else None
+        )
         self._open = True
 
     def log(self, step: int, **values: Any) -> None:
@@ -75,7 +84,9 @@ class Run:
         if not self._open:
             raise RampupError("run.log() after run.finish()", "log before finishing")
         if "t" in values:
-            raise RampupError("run.log(t=...): `t` is the time of the row", "give your value another name")
+            raise RampupError(
+                "run.log(t=...): `t` is the time of the row", "give your value another name"
+            )
         values = {name: plain(value) for name, value in values.items()}
         self._metrics.write(step, **values)
         self._logged = step
@@ -84,10 +95,12 @@ class Run:
 
     @property
     def should_stop(self) -> bool:
-        """Whether to save and end the loop now, because of a time limit, a preemption or `rampup cancel --save`.
+        """Whether to save and end the loop now, because of a time limit, a preemption or `rampup
+        cancel --save`.
 
-        Ask on every rank, once after each step: where torch.distributed joins the ranks, all get the same answer at
-        the same step. From the first look on, SIGTERM no longer ends the script by itself.
+        Ask on every rank, once after each step: where torch.distributed joins the ranks, all get
+        the same answer at the same step. From the first look on, SIGTERM no longer ends the script
+        by itself.
         """
         if not self._stopping:
             self._stop.listen()
@@ -97,8 +110,8 @@ class Run:
     def save(self, state: Mapping[str, Any], step: int) -> None:
         """A checkpoint of what the loop needs to go on after `step`, by rank 0 alone.
 
-        The state is copied now and written while the loop goes on; `finish` waits for it. Outside rampup nothing is
-        written.
+        The state is copied now and written while the loop goes on; `finish` waits for it. Outside
+        rampup nothing is written.
         """
         if not self._open:
             raise RampupError("run.save() after run.finish()", "save before finishing")
@@ -108,11 +121,14 @@ class Run:
         with self._saving.stalled():
             self._saving.ready()
             self._metrics.flush()
-            snapshot = Snapshot(step, loop_state.to_files(state), {"world_size": self.world_size, "best": None})
+            snapshot = Snapshot(
+                step, loop_state.to_files(state), {"world_size": self.world_size, "best": None}
+            )
         self._saving.write(snapshot, None)
 
     def resume(self) -> dict[str, Any] | None:
-        """The state of the newest sound checkpoint of an earlier attempt, or None; `run.step` is its step."""
+        """The state of the newest sound checkpoint of an earlier attempt, or None; `run.step` is
+        its step."""
         if self._store is None:
             return None
         newest = self._store.latest()
@@ -166,7 +182,9 @@ class Run:
     def __enter__(self) -> "Run":
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:
             self.finish()
         else:
@@ -174,7 +192,8 @@ class Run:
 
 
 def init(**defaults: Any) -> Run:
-    """Start a run, or join the one that rampup has started. `defaults` are settings that nobody has given."""
+    """Start a run, or join the one that rampup has started. `defaults` are settings that nobody has
+    given."""
     context = from_environ()
     run = _start(context, defaults)
     if context.run_dir:
@@ -199,7 +218,9 @@ def _checked_step(step: Any) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        raise RampupError(f"run.save(state, {step!r}): a step is a whole number, 0 or more", "count steps from 1")
+        raise RampupError(
+            f"run.save(state, {step!r}): a step is a whole number, 0 or more", "count steps from 1"
+        )
     return number
 
 
@@ -222,7 +243,8 @@ def _config(context: RankContext) -> Record:
 
 
 def _store(context: RankContext) -> CheckpointStore | None:
-    """The checkpoints of the run; what older attempts have half written is put out of their reach."""
+    """The checkpoints of the run; what older attempts have half written is put out of their
+    reach."""
     if context.run_dir is None:
         return None
     store = CheckpointStore(RunDir(context.run_dir), context.attempt)
@@ -253,13 +275,19 @@ def _tensorboard(context: RankContext, config: Settings) -> NoTensorBoard:
     return TensorBoard(RunDir(context.run_dir), context.attempt, config)
 
 
-def _writers(context: RankContext, tensorboard: NoTensorBoard) -> tuple[NoMetrics, NoEvents, NoProgress]:
+def _writers(
+    context: RankContext, tensorboard: NoTensorBoard
+) -> tuple[NoMetrics, NoEvents, NoProgress]:
     if context.rank != 0:
         return NoMetrics(), NoEvents(), NoProgress()
     if context.run_dir is None:
         return NoMetrics(), NoEvents(), Progress(None, OUTSIDE_LINE_EVERY_S)
     attempt = RunDir(context.run_dir).attempt(context.attempt)
-    return MetricsWriter(attempt, tensorboard), EventsWriter(attempt, tensorboard), Progress(attempt.progress_file)
+    return (
+        MetricsWriter(attempt, tensorboard),
+        EventsWriter(attempt, tensorboard),
+        Progress(attempt.progress_file),
+    )
 
 
 def _report_failures(run: Run, attempt: AttemptDir) -> None:

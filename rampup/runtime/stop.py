@@ -1,9 +1,11 @@
-"""The wish to stop, as a flag that a training loop looks at between two steps. Made for every rank of a run.
+"""The wish to stop, as a flag that a training loop looks at between two steps. Made for every rank
+of a run.
 
-It is raised by SIGTERM, by SIGUSR2, by the clock shortly before the time limit, by the file `stop` of the attempt
-(`rampup cancel --save`), and when a newer attempt of the run exists. A signal handler only sets the flag: saving is
-the loop's business, at a moment when all ranks stand at the same step. Rank 0 then leaves word in the file `again`,
-which the launcher reads. Nothing here imports a framework or talks to a scheduler.
+It is raised by SIGTERM, by SIGUSR2, by the clock shortly before the time limit, by the file `stop`
+of the attempt (`rampup cancel --save`), and when a newer attempt of the run exists. A signal
+handler only sets the flag: saving is the loop's business, at a moment when all ranks stand at the
+same step. Rank 0 then leaves word in the file `again`, which the launcher reads. Nothing here
+imports a framework or talks to a scheduler.
 """
 
 import mmap
@@ -13,8 +15,8 @@ import threading
 import time
 from types import FrameType
 
-from rampup.records import write_text
-from rampup.rundir import AttemptDir, RunDir
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.records import write_text
 from rampup.runtime.context import RankContext
 from rampup.runtime.storage import writing
 
@@ -52,7 +54,8 @@ class StopWatch(Stop):
         super().__init__()
         self._attempt, self._rank, self._stop_at = attempt, context.rank, context.stop_at
         self._pid, self._waits = os.getpid(), False
-        self._heard = mmap.mmap(-1, 1)  # shared with every child: 1 when SIGTERM has reached the rank itself
+        # shared with every child: 1 when SIGTERM has reached the rank itself
+        self._heard = mmap.mmap(-1, 1)
         self._take_signals()
         threading.Thread(target=self._watch, name="rampup-stop", daemon=True).start()
 
@@ -69,16 +72,19 @@ class StopWatch(Stop):
             write_text(self._attempt.again_file, f"{self.asked or PREEMPT}\n")
 
     def _take_signals(self) -> None:
-        """SIGUSR2 is blocked and waited for, where this is the only thread: children inherit that, so no worker of a
-        loader dies of it, however it is started. SIGTERM must stay a way to end a child."""
+        """SIGUSR2 is blocked and waited for, where this is the only thread: children inherit that,
+        so no worker of a loader dies of it, however it is started. SIGTERM must stay a way to end a
+        child."""
         if threading.current_thread() is not threading.main_thread():
             return  # Python allows handlers only there; the clock and the files are still watched
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a script's own handler is left alone
+        # a script's own handler is left alone
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_term)
             os.register_at_fork(after_in_child=self._in_child)
         self._waits = hasattr(signal, "sigtimedwait") and only_thread()
         if self._waits:
-            signal.signal(signal.SIGUSR2, lambda number, frame: None)  # a signal that is ignored can't be waited for
+            # a signal that is ignored can't be waited for
+            signal.signal(signal.SIGUSR2, lambda number, frame: None)
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         elif signal.getsignal(signal.SIGUSR2) in (signal.SIG_DFL, signal.SIG_IGN):
             signal.signal(signal.SIGUSR2, lambda number, frame: self._asked_by_slurm())
@@ -94,7 +100,8 @@ class StopWatch(Stop):
             raise SystemExit(128 + number)
 
     def _in_child(self) -> None:
-        """A worker that was forked off lives on when the whole step is signalled, and dies when it alone is."""
+        """A worker that was forked off lives on when the whole step is signalled, and dies when it
+        alone is."""
 
         def on_term(number: int, frame: FrameType | None) -> None:
             deadline = time.monotonic() + PARENT_HEARS_WITHIN_S

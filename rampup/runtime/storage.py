@@ -1,7 +1,8 @@
 """Writing into the run directory, where a full disk or a vanished directory must never pass unseen.
 
-Metrics, events and checkpoints write through this. Every failure becomes one StorageError that names the file and
-the cause; what was written before stays readable. It never retries and never swallows an error.
+Metrics, events and checkpoints write through this. Every failure becomes one StorageError that
+names the file and the cause; what was written before stays readable. It never retries and never
+swallows an error.
 """
 
 import os
@@ -13,13 +14,17 @@ from rampup.errors import RampupError
 
 
 class StorageError(RampupError):
-    """The run directory can't be written. Its exit code tells the launcher even when nothing else can be written."""
+    """The run directory can't be written. Its exit code tells the launcher even when nothing else
+    can be written."""
 
     exit_code = 74
 
 
 def failed(path: str | Path, cause: str) -> StorageError:
-    return StorageError(f"can't write {path}: {cause}", f"check free space and quota with: df -h {Path(path).parent}")
+    return StorageError(
+        f"can't write {path}: {cause}",
+        f"check free space and quota with: df -h {Path(path).parent}",
+    )
 
 
 @contextmanager
@@ -54,6 +59,7 @@ class GrowingFile:
 
 
 def say(line: str) -> None:
-    """A whole line in the log of this rank, at once; a log that can't grow ends the run like any other file."""
+    """A whole line in the log of this rank, at once; a log that can't grow ends the run like any
+    other file."""
     with writing("the log of this rank"):
         print(line, flush=True)

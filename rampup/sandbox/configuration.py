@@ -118,7 +118,8 @@ def partition_lines(options: Options) -> list[str]:
 
 
 def further_lines(options: Options) -> list[str]:
-    """A site's own partitions, features, even nodes that are only counted (State=CLOUD), to try requests against."""
+    """A site's own partitions, features, even nodes that are only counted (State=CLOUD), to try
+    requests against."""
     return ["# from --slurm-conf", *options.further.splitlines(), ""] if options.further else []
 
 
@@ -202,7 +203,11 @@ def profile(layout: Layout, options: Options) -> str:
 
 
 def open_mpi() -> dict[str, str]:
-    """Open MPI takes nodes of one machine for neighbours in one memory, and hangs; a rank that waits keeps a core busy,
-    and here nodes share them; and it refuses root, twice."""
+    """Open MPI takes nodes of one machine for neighbours in one memory, and hangs; a rank that
+    waits keeps a core busy, and here nodes share them; and it refuses root, twice."""
     root = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") if os.getuid() == 0 else ()
-    return {"OMPI_MCA_btl": "tcp,self", "OMPI_MCA_mpi_yield_when_idle": "1", **dict.fromkeys(root, "1")}
+    return {
+        "OMPI_MCA_btl": "tcp,self",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        **dict.fromkeys(root, "1"),
+    }

@@ -1,7 +1,8 @@
-"""Starts the daemons of a sandbox, each detached and with a log of its own, and waits until they answer.
+"""Starts the daemons of a sandbox, each detached and with a log of its own, and waits until they
+answer.
 
-Called by sandbox.py, and to bring back a daemon that was stopped on purpose. What fails is named, with the end of its
-log. Ending them is the job of leftovers.py.
+Called by sandbox.py, and to bring back a daemon that was stopped on purpose. What fails is named,
+with the end of its log. Ending them is the job of leftovers.py.
 """
 
 import re
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rampup import processes
+from rampup.core import processes
 from rampup.errors import SchedulerError
 from rampup.sandbox.layout import Layout
 from rampup.sandbox.machine import environment, program
@@ -37,7 +38,8 @@ def command(layout: Layout, daemon: str) -> list[str]:
 
 
 def munged(layout: Layout) -> list[str]:
-    """--force: munged wants a path that only root can write, all the way up; ours ends in a private directory."""
+    """--force: munged wants a path that only root can write, all the way up; ours ends in a private
+    directory."""
     files = {
         "--socket": layout.munge_socket,
         "--key-file": layout.munge_key,
@@ -45,7 +47,12 @@ def munged(layout: Layout) -> list[str]:
         "--seed-file": layout.run / "munged.seed",
         "--log-file": layout.log("munged"),
     }
-    return ["munged", "--foreground", "--force", *(f"{option}={path}" for option, path in files.items())]
+    return [
+        "munged",
+        "--foreground",
+        "--force",
+        *(f"{option}={path}" for option, path in files.items()),
+    ]
 
 
 def start(layout: Layout, daemon: str) -> None:
@@ -66,7 +73,9 @@ def start(layout: Layout, daemon: str) -> None:
         )
     process.returncode = 0  # nobody waits for it: it is meant to outlive this object
     record = layout.record()
-    layout.write_record({**record, "daemons": {**record["daemons"], daemon: processes.name_of(process.pid)}})
+    layout.write_record(
+        {**record, "daemons": {**record["daemons"], daemon: processes.name_of(process.pid)}}
+    )
 
 
 def start_and_wait(layout: Layout, daemon: str) -> None:
@@ -83,7 +92,9 @@ def prepare_database(layout: Layout) -> subprocess.Popen[bytes]:
         "--skip-test-db",
     ]
     with open(layout.logs / "mariadb-install-db.out", "ab") as output:
-        return subprocess.Popen(argv, env=environment(layout), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        return subprocess.Popen(
+            argv, env=environment(layout), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
 
 
 def wait_for_database(layout: Layout, preparing: subprocess.Popen[bytes]) -> None:
@@ -97,14 +108,17 @@ def wait_for_database(layout: Layout, preparing: subprocess.Popen[bytes]) -> Non
 
 
 def wait(layout: Layout, ready: Callable[[], bool], missing: Callable[[], str]) -> None:
-    """Until `ready`; `missing` names the daemon that it waits for. Any daemon that ends meanwhile is an error."""
+    """Until `ready`; `missing` names the daemon that it waits for. Any daemon that ends meanwhile
+    is an error."""
     deadline = time.monotonic() + READY_WITHIN_S
     while not ready():
         for daemon, named in layout.record()["daemons"].items():
             if not processes.lives(named):
                 raise SchedulerError(*failure(layout, daemon, "ended"))
         if time.monotonic() > deadline:
-            raise SchedulerError(*failure(layout, missing(), f"was not ready within {READY_WITHIN_S:.0f} s"))
+            raise SchedulerError(
+                *failure(layout, missing(), f"was not ready within {READY_WITHIN_S:.0f} s")
+            )
         time.sleep(POLL_S)
 
 
@@ -113,7 +127,10 @@ def answers(address: Path | int) -> bool:
     family = socket.AF_INET if isinstance(address, int) else socket.AF_UNIX
     with socket.socket(family) as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", address) if isinstance(address, int) else str(address)) == 0
+        return (
+            probe.connect_ex(("127.0.0.1", address) if isinstance(address, int) else str(address))
+            == 0
+        )
 
 
 def address(layout: Layout, daemon: str) -> Path | int:
@@ -140,7 +157,12 @@ def call(layout: Layout, *argv: str) -> str:
     """What a Slurm command of this sandbox prints."""
     try:
         done = subprocess.run(
-            argv, env=environment(layout), capture_output=True, text=True, errors="replace", timeout=CALL_TIMEOUT_S
+            argv,
+            env=environment(layout),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=CALL_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SchedulerError(
@@ -148,5 +170,7 @@ def call(layout: Layout, *argv: str) -> str:
         ) from None
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()
-        raise SchedulerError(f"{' '.join(argv)} failed: {said[-500:]}", f"the logs are in {layout.logs}")
+        raise SchedulerError(
+            f"{' '.join(argv)} failed: {said[-500:]}", f"the logs are in {layout.logs}"
+        )
     return done.stdout

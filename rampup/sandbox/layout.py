@@ -1,7 +1,7 @@
 """Where a sandbox lives and what it was asked to be: options, paths, the record on disk.
 
-Used by all parts of the sandbox. Everything is in one directory; what holds unix sockets moves to a short one under
-/tmp when the path would be too long for them. Never starts or stops anything.
+Used by all parts of the sandbox. Everything is in one directory; what holds unix sockets moves to a
+short one under /tmp when the path would be too long for them. Never starts or stops anything.
 """
 
 import os
@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from rampup import processes
-from rampup.clusters import load
+from rampup.config import clusters as load
+from rampup.core import processes
 from rampup.errors import Refused
-from rampup.records import read_json, write_json
+from rampup.rundir.records import read_json, write_json
 
 DEFAULT_NAME = "sandbox"
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
@@ -140,10 +140,15 @@ def known() -> list[str]:
 def find(name: str) -> Layout:
     """The sandbox of that name, where it is or would be."""
     if not NAME.fullmatch(name):
-        raise Refused(f"{name!r} can't be the name of a sandbox", "small letters, digits, - and _, at most 31 of them")
+        raise Refused(
+            f"{name!r} can't be the name of a sandbox",
+            "small letters, digits, - and _, at most 31 of them",
+        )
     directory = sandboxes() / name
     short = read_json(directory / "sandbox.json").get("short")
-    return Layout(name, directory, Path(short) if short else directory, load.user_folder() / f"{name}.toml")
+    return Layout(
+        name, directory, Path(short) if short else directory, load.user_folder() / f"{name}.toml"
+    )
 
 
 def check(layout: Layout) -> None:
@@ -154,13 +159,17 @@ def check(layout: Layout) -> None:
     built_in = (load.HERE / layout.profile.name).exists()
     if built_in or (layout.profile.exists() and not profile_is_ours(layout)):
         hint = f"choose another name: rampup sandbox up --name {DEFAULT_NAME}2"
-        raise Refused(f"there is a cluster profile {layout.name!r} already that is not a sandbox", hint)
+        raise Refused(
+            f"there is a cluster profile {layout.name!r} already that is not a sandbox", hint
+        )
 
 
 def profile_is_ours(layout: Layout) -> bool:
     """A profile of that name may be the user's own, for a real site."""
     try:
-        return f'slurm_conf = "{layout.slurm_conf}"' in layout.profile.read_text(encoding="utf-8", errors="replace")
+        return f'slurm_conf = "{layout.slurm_conf}"' in layout.profile.read_text(
+            encoding="utf-8", errors="replace"
+        )
     except OSError:
         return False
 
@@ -169,7 +178,9 @@ def make(layout: Layout, options: Options) -> Layout:
     """The empty directories, and a record that says what a later `up` or `down` must remove."""
     layout.directory.mkdir(parents=True, mode=0o700)
     if len(os.fsencode(layout.directory)) + LONGEST_SOCKET > SOCKET_PATH_BYTES:
-        layout = msgspec.structs.replace(layout, short=Path(tempfile.mkdtemp(prefix="rampup-", dir="/tmp")))
+        layout = msgspec.structs.replace(
+            layout, short=Path(tempfile.mkdtemp(prefix="rampup-", dir="/tmp"))
+        )
     layout.write_record(
         {
             "name": layout.name,
@@ -180,7 +191,14 @@ def make(layout: Layout, options: Options) -> Layout:
             "ready": False,
         }
     )
-    for folder in (layout.database, layout.database_tmp, layout.saved_state, layout.gpus, layout.logs, layout.run):
+    for folder in (
+        layout.database,
+        layout.database_tmp,
+        layout.saved_state,
+        layout.gpus,
+        layout.logs,
+        layout.run,
+    ):
         folder.mkdir(mode=0o700)
     for node in node_names(options):
         (layout.spool / node).mkdir(parents=True, mode=0o700)

@@ -1,7 +1,8 @@
 """Finds and ends every process of a sandbox: daemons, job steps, their tasks, and waiting clients.
 
-Used by `down`, and by `up` after a crash. A process belongs to a sandbox by what /proc says of it: the daemons name
-its directory, tasks carry its SLURM_CONF. A user's own shell or editor that has SLURM_CONF set is never touched.
+Used by `down`, and by `up` after a crash. A process belongs to a sandbox by what /proc says of it:
+the daemons name its directory, tasks carry its SLURM_CONF. A user's own shell or editor that has
+SLURM_CONF set is never touched.
 """
 
 import os
@@ -10,12 +11,21 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from rampup import processes
+from rampup.core import processes
 from rampup.errors import SchedulerError
 from rampup.sandbox.layout import Layout
 from rampup.sandbox.machine import CLIENTS
 
-DAEMONS = ("munged", "mariadbd", "mariadb-install", "slurmdbd", "slurmctld", "slurmscriptd", "slurmd", "slurmstepd")
+DAEMONS = (
+    "munged",
+    "mariadbd",
+    "mariadb-install",
+    "slurmdbd",
+    "slurmctld",
+    "slurmscriptd",
+    "slurmd",
+    "slurmstepd",
+)
 """As the kernel names them: at most 15 letters."""
 GONE_WITHIN_S = 15.0
 
@@ -23,7 +33,11 @@ GONE_WITHIN_S = 15.0
 def processes_of(layout: Layout, node: str | None = None) -> set[int]:
     """The living processes of a sandbox, or of one of its nodes, with all their descendants."""
     recorded = layout.record().get("daemons", {})
-    own = {named["pid"] for daemon, named in recorded.items() if node in (None, daemon) and processes.lives(named)}
+    own = {
+        named["pid"]
+        for daemon, named in recorded.items()
+        if node in (None, daemon) and processes.lives(named)
+    }
     own |= {pid for pid in all_pids() if belongs(pid, layout, node)}
     parents = {pid: parent_of(pid) for pid in all_pids()}
     growing = True
@@ -43,12 +57,15 @@ def end_all(layout: Layout) -> None:
             end(pid)
         if time.monotonic() > deadline:
             pids = " ".join(str(pid) for pid in sorted(found))
-            raise SchedulerError(f"processes of sandbox {layout.name} do not end: {pids}", f"kill -9 {pids}")
+            raise SchedulerError(
+                f"processes of sandbox {layout.name} do not end: {pids}", f"kill -9 {pids}"
+            )
         time.sleep(0.05)
 
 
 def end(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # gone already; or not ours to kill, and then it is named
+    # gone already; or not ours to kill, and then it is named
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -67,13 +84,14 @@ def belongs(pid: int, layout: Layout, node: str | None) -> bool:
 def names_path(pid: int, path: Path) -> bool:
     """Whether the command line or an open file of the process is that path, or below it.
 
-    A job step has overwritten its command line and environment with its title; its log is still open.
+    A job step has overwritten its command line and environment with its title; its log is still
+    open.
     """
     named = [word.rpartition("=")[2] for word in command_of(pid)] + open_files(pid)
     return any(found == str(path) or found.startswith(f"{path}/") for found in named)
 
 
-# what /proc says; a process that is gone, or not ours to look at, says nothing ---------------------------------------
+# what /proc says; a process that is gone, or not ours to look at, says nothing --------------------
 
 
 def all_pids() -> list[int]:

@@ -1,4 +1,5 @@
-"""What this machine gives a sandbox: the user, memory, free ports, and the programs of the Debian packages.
+"""What this machine gives a sandbox: the user, memory, free ports, and the programs of the Debian
+packages.
 
 Asked by sandbox.py before anything is started. Changes nothing.
 """
@@ -21,7 +22,17 @@ FIRST_PORT, LAST_PORT = 30_000, 32_767
 """Jobs use 12000-29999, and from 32768 on the kernel hands out ports by itself."""
 SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where daemons are; not on the PATH of ordinary users."""
-CLIENTS = ("sbatch", "srun", "salloc", "squeue", "sinfo", "scontrol", "scancel", "sacctmgr", "sacct")
+CLIENTS = (
+    "sbatch",
+    "srun",
+    "salloc",
+    "squeue",
+    "sinfo",
+    "scontrol",
+    "scancel",
+    "sacctmgr",
+    "sacct",
+)
 PACKAGES = {
     "slurm-wlm": ("slurmctld", "slurmd", "slurmstepd", *CLIENTS),
     "munge": ("munged",),
@@ -30,7 +41,17 @@ ACCOUNTING_PACKAGES = {
     "slurmdbd": ("slurmdbd",),
     "mariadb-server": ("mariadbd", "mariadb-install-db"),
 }
-FOREIGN_SETTINGS = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SINFO_", "SACCT", "SCANCEL_", "SCONTROL_")
+FOREIGN_SETTINGS = (
+    "SLURM",
+    "SBATCH_",
+    "SRUN_",
+    "SALLOC_",
+    "SQUEUE_",
+    "SINFO_",
+    "SACCT",
+    "SCANCEL_",
+    "SCONTROL_",
+)
 DATABASE_SETTINGS = ("MYSQL_", "MARIADB_", "MUNGE_")
 
 
@@ -58,7 +79,9 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 def describe(ports: tuple[int, ...]) -> Machine:
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    return Machine(user=user_name(), host=platform.node().partition(".")[0], memory_mb=memory_mb, ports=ports)
+    return Machine(
+        user=user_name(), host=platform.node().partition(".")[0], memory_mb=memory_mb, ports=ports
+    )
 
 
 def user_name() -> str:
@@ -80,22 +103,29 @@ def search_path() -> str:
 
 def check_packages(options: Options) -> None:
     needed = {**PACKAGES, **(ACCOUNTING_PACKAGES if options.accounting else {})}
-    missing = {package: [name for name in names if not program(name)] for package, names in needed.items()}
+    missing = {
+        package: [name for name in names if not program(name)] for package, names in needed.items()
+    }
     missing = {package: names for package, names in missing.items() if names}
     if missing:
         names = ", ".join(name for names in missing.values() for name in names)
-        raise Refused(f"a sandbox needs programs that are not here: {names}", f"apt-get install {' '.join(missing)}")
+        raise Refused(
+            f"a sandbox needs programs that are not here: {names}",
+            f"apt-get install {' '.join(missing)}",
+        )
 
 
 def environment(layout: Layout) -> dict[str, str]:
-    """For our own calls and the daemons: this sandbox's Slurm, whatever the user has set for another one."""
+    """For our own calls and the daemons: this sandbox's Slurm, whatever the user has set for
+    another one."""
     foreign = (*FOREIGN_SETTINGS, *DATABASE_SETTINGS)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {
         **kept,
         "PATH": search_path(),
         "SLURM_CONF": str(layout.slurm_conf),
-        # slurmdbd has no setting for the path of the database's socket; the client library takes it from here
+        # slurmdbd has no setting for the path of the database's socket; the client library takes it
+        # from here
         "MYSQL_UNIX_PORT": str(layout.mariadb_socket),
     }
 
@@ -104,16 +134,21 @@ def environment(layout: Layout) -> dict[str, str]:
 def free_ports(count: int) -> Iterator[tuple[int, ...]]:
     """Ports that nobody else gets while this lasts.
 
-    They stay bound, without listening: Slurm's daemons bind with SO_REUSEADDR and so may take them, another
-    sandbox that looks for free ports at the same time binds without it and may not.
+    They stay bound, without listening: Slurm's daemons bind with SO_REUSEADDR and so may take them,
+    another sandbox that looks for free ports at the same time binds without it and may not.
     """
     with ExitStack() as held:
         found: list[int] = []
-        candidates = iter(random.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT - FIRST_PORT + 1))
+        candidates = iter(
+            random.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT - FIRST_PORT + 1)
+        )
         while len(found) < count:
             port = next(candidates, None)
             if port is None:
-                raise Refused(f"no {count} free ports in {FIRST_PORT}-{LAST_PORT}", "rampup sandbox down, for old ones")
+                raise Refused(
+                    f"no {count} free ports in {FIRST_PORT}-{LAST_PORT}",
+                    "rampup sandbox down, for old ones",
+                )
             held_socket = held.enter_context(socket.socket())
             try:
                 held_socket.bind(("", port))

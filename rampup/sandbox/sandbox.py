@@ -1,7 +1,8 @@
 """A real Slurm of several nodes on this machine, as the calling user: up, status, down.
 
-Called by `rampup sandbox` and by the tests. One directory holds all of it, and a cluster profile makes it a place for
-`rampup run --on`. Touches nothing in /etc or /run and does not need the machine's own Slurm, munge or MariaDB.
+Called by `rampup sandbox` and by the tests. One directory holds all of it, and a cluster profile
+makes it a place for `rampup run --on`. Touches nothing in /etc or /run and does not need the
+machine's own Slurm, munge or MariaDB.
 """
 
 import fcntl
@@ -14,10 +15,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from rampup import processes
+from rampup.core import processes
 from rampup.errors import Refused, SchedulerError
 from rampup.sandbox import configuration, daemons, leftovers
-from rampup.sandbox.layout import Layout, Options, check, find, make, node_names, profile_is_ours, sandboxes
+from rampup.sandbox.layout import (
+    Layout,
+    Options,
+    check,
+    find,
+    make,
+    node_names,
+    profile_is_ours,
+    sandboxes,
+)
 from rampup.sandbox.machine import Machine, check_packages, describe, free_ports
 
 Say = Callable[[str], None]
@@ -40,7 +50,8 @@ class Status(Struct, frozen=True, kw_only=True):
 
 
 def up(name: str, options: Options, say: Say) -> tuple[Status, bool]:
-    """Bring it up; whether it had to be started. What a crash left of an earlier one is removed first."""
+    """Bring it up; whether it had to be started. What a crash left of an earlier one is removed
+    first."""
     layout = find(name)
     check(layout)
     check_packages(options)
@@ -69,7 +80,10 @@ def down(name: str) -> bool:
     """Stop and remove everything; False when there was nothing."""
     layout = find(name)
     if os.environ.get("SLURM_CONF") == str(layout.slurm_conf) and "SLURM_JOB_ID" in os.environ:
-        raise Refused(f"this shell runs in a job of sandbox {name}", "leave it with `exit`, then take the sandbox down")
+        raise Refused(
+            f"this shell runs in a job of sandbox {name}",
+            "leave it with `exit`, then take the sandbox down",
+        )
     with locked():
         refuse_elsewhere(layout)
         existed = layout.directory.exists()
@@ -81,7 +95,8 @@ def status(name: str) -> Status:
     layout = find(name)
     record = layout.record()
     living = {
-        daemon: fact["pid"] if processes.lives(fact) else None for daemon, fact in record.get("daemons", {}).items()
+        daemon: fact["pid"] if processes.lives(fact) else None
+        for daemon, fact in record.get("daemons", {}).items()
     }
     complete = bool(record.get("ready")) and None not in living.values()
     answering = living.get("slurmctld") is not None and living.get("munged") is not None
@@ -102,7 +117,9 @@ def nodes(layout: Layout) -> list[dict[str, str]]:
 
 
 def jobs(layout: Layout) -> list[dict[str, str]]:
-    return rows(layout, "squeue", job="%i", partition="%P", state="%T", time="%M", where="%R", job_name="%j")
+    return rows(
+        layout, "squeue", job="%i", partition="%P", state="%T", time="%M", where="%R", job_name="%j"
+    )
 
 
 def rows(layout: Layout, program: str, *flags: str, **columns: str) -> list[dict[str, str]]:
@@ -112,10 +129,14 @@ def rows(layout: Layout, program: str, *flags: str, **columns: str) -> list[dict
     """
     text = daemons.call(layout, program, *flags, "--noheader", "-o", "\t".join(columns.values()))
     cells = [tuple(line.split("\t", len(columns) - 1)) for line in text.split("\n")]
-    return [dict(zip(columns, row, strict=True)) for row in dict.fromkeys(cells) if len(row) == len(columns)]
+    return [
+        dict(zip(columns, row, strict=True))
+        for row in dict.fromkeys(cells)
+        if len(row) == len(columns)
+    ]
 
 
-# starting ------------------------------------------------------------------------------------------------------------
+# starting -----------------------------------------------------------------------------------------
 
 
 def start(layout: Layout, options: Options, say: Say) -> None:
@@ -164,9 +185,25 @@ def write_private(path: Path, data: bytes) -> None:
 def add_account(layout: Layout, machine: Machine) -> None:
     account = configuration.ACCOUNT
     daemons.call(layout, "sacctmgr", "-i", "add", "cluster", layout.name)
-    daemons.call(layout, "sacctmgr", "-i", "add", "account", account, "Description=sandbox", "Organization=rampup")
     daemons.call(
-        layout, "sacctmgr", "-i", "add", "user", machine.user, f"Account={account}", f"DefaultAccount={account}"
+        layout,
+        "sacctmgr",
+        "-i",
+        "add",
+        "account",
+        account,
+        "Description=sandbox",
+        "Organization=rampup",
+    )
+    daemons.call(
+        layout,
+        "sacctmgr",
+        "-i",
+        "add",
+        "user",
+        machine.user,
+        f"Account={account}",
+        f"DefaultAccount={account}",
     )
 
 
@@ -180,7 +217,7 @@ def wait_until_idle(layout: Layout, options: Options) -> None:
     daemons.wait(layout, idle, lambda: min(waiting))
 
 
-# stopping ------------------------------------------------------------------------------------------------------------
+# stopping -----------------------------------------------------------------------------------------
 
 
 def remove(layout: Layout) -> None:

@@ -1,4 +1,5 @@
-"""The `local` scheduler: this machine, at once, no queue. Starts, cancels and asks for the launcher of a run."""
+"""The `local` scheduler: this machine, at once, no queue. Starts, cancels and asks for the launcher
+of a run."""
 
 import os
 import select
@@ -6,17 +7,18 @@ import signal
 import subprocess
 import time
 
-from rampup import processes
+from rampup.core import processes
+from rampup.core.spec import Plan
 from rampup.errors import SchedulerError
-from rampup.rundir import RunDir
-from rampup.spec import Plan
+from rampup.rundir.files import RunDir
 
 CANCEL_WAIT_S = 45.0
 """A run that saves before it ends may take so long."""
 
 
 def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
-    """Start the launcher. In the foreground it ends with us; detached it outlives us and the terminal."""
+    """Start the launcher. In the foreground it ends with us; detached it outlives us and the
+    terminal."""
     argv, before_us = list(plan.argv), len(run.attempt_numbers())
     if not detach:
         argv.append(f"--foreground-of={os.getpid()}")
@@ -30,7 +32,8 @@ def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE if detach else None,
-            start_new_session=True,  # Ctrl-C at the terminal reaches us alone; we pass it on in good order
+            # Ctrl-C at the terminal reaches us alone; we pass it on in good order
+            start_new_session=True,
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -41,13 +44,16 @@ def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
 
 
 def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes], before_us: int) -> None:
-    """Return when the launcher has claimed its attempt; a launcher that can't is an error now, not later."""
+    """Return when the launcher has claimed its attempt; a launcher that can't is an error now, not
+    later."""
     assert launcher.stderr is not None
     while len(run.attempt_numbers()) == before_us:
         readable, _, _ = select.select([launcher.stderr], [], [], 0.02)
         if readable and launcher.poll() is not None:
             said = launcher.stderr.read().decode(errors="replace").strip()
-            raise SchedulerError(f"the launcher of {run.id} ended at once: {said[-500:]}", f"see {run.path}")
+            raise SchedulerError(
+                f"the launcher of {run.id} ended at once: {said[-500:]}", f"see {run.path}"
+            )
 
 
 def cancel(run: RunDir) -> None:
@@ -68,5 +74,8 @@ def cancel(run: RunDir) -> None:
     deadline = time.monotonic() + CANCEL_WAIT_S
     while processes.lives(launcher):
         if time.monotonic() > deadline:
-            raise SchedulerError(f"run {run.id} did not end within {CANCEL_WAIT_S:.0f} s", f"kill -9 {launcher['pid']}")
+            raise SchedulerError(
+                f"run {run.id} did not end within {CANCEL_WAIT_S:.0f} s",
+                f"kill -9 {launcher['pid']}",
+            )
         time.sleep(0.05)

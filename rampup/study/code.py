@@ -1,12 +1,13 @@
-"""The user's code for many runs at once: read once, and copied into each run from that copy. Called by `sweep`."""
+"""The user's code for many runs at once: read once, and copied into each run from that copy. Called
+by `sweep`."""
 
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from rampup import snapshot
-from rampup.snapshot import Snapshot
+from rampup.runs import code as snapshot
+from rampup.runs.code import Snapshot
 
 
 class SharedCode:
@@ -20,7 +21,12 @@ class SharedCode:
     def __enter__(self) -> "SharedCode":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         for copy, _ in self.taken.values():
             shutil.rmtree(copy.parent, ignore_errors=True)
 

@@ -1,16 +1,18 @@
-"""Runs side by side: what a column of `rampup list --columns` holds, for each run. Reads nothing by itself.
+"""Runs side by side: what a column of `rampup list --columns` holds, for each run. Reads nothing by
+itself.
 
-A name is a column of the list itself, a setting of [train], a resource, or a metric, in this order; a dotted name says
-the table (train.lr, resources.nodes, metrics.lr). Used by `list` and by the report of a study.
+A name is a column of the list itself, a setting of [train], a resource, or a metric, in this order;
+a dotted name says the table (train.lr, resources.nodes, metrics.lr). Used by `list` and by the
+report of a study.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rampup.engines.settings import lower_is_better
+from rampup.core.engines.torch import lower_is_better
 from rampup.errors import Refused, nearest
-from rampup.records import Record
-from rampup.summary import NOT_METRICS
+from rampup.rundir.records import Record
+from rampup.runs.summary import NOT_METRICS
 
 TABLES = ("train", "checkpoint", "resources", "cluster", "metrics")
 OWN = ("id", "name", "state", "attempts", "ranks", "created", "took", "age")
@@ -22,7 +24,9 @@ BARE = ("metrics", "resources", "train")
 def values_of(own: Mapping[str, Any], config: Record, metrics: Record) -> dict[str, Any]:
     """All that can be a column, by every name that it has."""
     tables = {**{name: config.get(name, {}) for name in TABLES}, "metrics": metrics}
-    dotted = {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()}
+    dotted = {
+        f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()
+    }
     bare = {key: value for name in BARE for key, value in tables[name].items()}
     return {**dotted, **bare, **own}
 
@@ -42,7 +46,8 @@ def varied(points: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def headline(metrics: Iterable[Record], monitors: Iterable[Any]) -> str | None:
-    """The metric that people look for first: what the runs monitor, else one of a validation, else a loss."""
+    """The metric that people look for first: what the runs monitor, else one of a validation, else
+    a loss."""
     there = dict.fromkeys(key for row in metrics for key in row if key not in NOT_METRICS)
     asked = [name for name in monitors if isinstance(name, str) and name in there]
     tested = sorted(key for key in there if key.startswith("val_"))
@@ -52,5 +57,7 @@ def headline(metrics: Iterable[Record], monitors: Iterable[Any]) -> str | None:
 def more_is_better(name: str, configs: Iterable[Record]) -> bool:
     """Whether it is a metric of which more is better. Of settings nobody knows."""
     bare = name.removeprefix("metrics.")
-    is_setting = bare == name and any(name in config.get(table, {}) for config in configs for table in BARE)
+    is_setting = bare == name and any(
+        name in config.get(table, {}) for config in configs for table in BARE
+    )
     return not (is_setting or name in OWN or "." in bare or lower_is_better(bare, "auto"))

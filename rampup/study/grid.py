@@ -1,7 +1,8 @@
-"""A grid of settings: `lr=1e-2,1e-3 batch_size=16,32` becomes one RunSpec per point. Called by `rampup sweep`.
+"""A grid of settings: `lr=1e-2,1e-3 batch_size=16,32` becomes one RunSpec per point. Called by
+`rampup sweep`.
 
-Every point passes config.resolve, so a wrong type or an unknown key is refused here, with the point named, before
-anything is written. It reads files of settings and writes nothing.
+Every point passes config.resolve, so a wrong type or an unknown key is refused here, with the point
+named, before anything is written. It reads files of settings and writes nothing.
 """
 
 import functools
@@ -16,12 +17,12 @@ from pathlib import Path
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from rampup.clusters.load import Profile
-from rampup.clusters.load import find as find_cluster
-from rampup.config import Request, resolve
+from rampup.config.clusters import Profile
+from rampup.config.clusters import find as find_cluster
+from rampup.config.recipes import HERE as BUILTIN_RECIPES
+from rampup.config.resolve import Request, resolve
+from rampup.core.spec import RunSpec, Value
 from rampup.errors import RampupError, Refused, UsageError, nearest
-from rampup.recipes.load import HERE as BUILTIN_RECIPES
-from rampup.spec import RunSpec, Value
 
 MOST_POINTS = 10_000
 SIZE = ("nodes", "tasks_per_node", "gpus_per_node")
@@ -57,24 +58,32 @@ def points(request: Request, cwd: Path) -> list[Point]:
     choices, find = choices_of(request.settings), functools.cache(find_cluster)
     first = resolve_point(request, {key: texts[0] for key, texts in choices.items()}, cwd, find)
     for key, texts in choices.items():
-        # a setting that is a list has commas of its own: [1,2],[3,4] are two values of it, 1,2 is one
+        # a setting that is a list has commas of its own: [1,2],[3,4] are two values of it, 1,2 is
+        # one
         if isinstance(value_of(first, key), list) and not texts[0].startswith("["):
             choices[key] = [whole_text(request.settings, key)]
     count = math.prod(len(texts) for texts in choices.values())
     if count > MOST_POINTS:
-        raise Refused(f"{count:,} points are too many for one study", f"at most {MOST_POINTS:,}: leave out some values")
+        raise Refused(
+            f"{count:,} points are too many for one study",
+            f"at most {MOST_POINTS:,}: leave out some values",
+        )
     varied = [key for key, texts in choices.items() if len(texts) > 1] or list(choices)
     study = replace(request, name=request.name or first.name)
     found: dict[str, Point] = {}
     for chosen in itertools.product(*choices.values()):
         spec = resolve_point(study, dict(zip(choices, chosen, strict=True)), cwd, find)
         values = {key: value_of(spec, key) for key in varied}
-        point = Point(values, spec, identity_of(spec, {key: values[key] for key in varied if len(choices[key]) > 1}))
+        point = Point(
+            values,
+            spec,
+            identity_of(spec, {key: values[key] for key in varied if len(choices[key]) > 1}),
+        )
         found.setdefault(point.id, point)
     return list(found.values())
 
 
-# what was typed ---------------------------------------------------------------------------------------------------
+# what was typed -----------------------------------------------------------------------------------
 
 
 def choices_of(settings: Sequence[str]) -> dict[str, list[str]]:
@@ -83,29 +92,40 @@ def choices_of(settings: Sequence[str]) -> dict[str, list[str]]:
     for setting in settings:
         key, _, text = setting.partition("=")
         if key in found:
-            raise UsageError(f"{key} is given twice", f"write all its values in one word: {key}=a,b")
+            raise UsageError(
+                f"{key} is given twice", f"write all its values in one word: {key}=a,b"
+            )
         found[key] = split(text, setting)
     return found
 
 
 def whole_text(settings: Sequence[str], key: str) -> str:
-    return next(text for name, _, text in (setting.partition("=") for setting in settings) if name == key)
+    return next(
+        text for name, _, text in (setting.partition("=") for setting in settings) if name == key
+    )
 
 
 def split(text: str, setting: str) -> list[str]:
-    """At commas that stand neither in brackets nor in quotes. Quotes around a value with a comma are taken away."""
+    """At commas that stand neither in brackets nor in quotes. Quotes around a value with a comma
+    are taken away."""
     pieces = [text[begin:end] for begin, end in pieces_of(text, setting)]
     if len(pieces) > 1 and not all(pieces):
-        raise UsageError(f"{setting!r} has an empty value", "write key=a,b; an empty text alone is key=")
+        raise UsageError(
+            f"{setting!r} has an empty value", "write key=a,b; an empty text alone is key="
+        )
     quoted = [piece for piece in pieces if piece[:1] in ('"', "'") and "," in piece]
     for piece in quoted:
         if piece[-1] != piece[0]:
-            raise UsageError(f"{setting!r} goes on after a closed quote: {piece}", "quote the whole value, or nothing")
+            raise UsageError(
+                f"{setting!r} goes on after a closed quote: {piece}",
+                "quote the whole value, or nothing",
+            )
     return [piece[1:-1] if piece in quoted else piece for piece in pieces]
 
 
 def pieces_of(text: str, setting: str) -> Iterator[tuple[int, int]]:
-    """Where each value begins and ends. Brackets and quotes count where a value begins with them."""
+    """Where each value begins and ends. Brackets and quotes count where a value begins with
+    them."""
     begin, depth, quote = 0, 0, ""
     for index, letter in enumerate(text):
         if quote:
@@ -120,29 +140,37 @@ def pieces_of(text: str, setting: str) -> Iterator[tuple[int, int]]:
             yield begin, index
             begin = index + 1
     if quote or depth:
-        raise UsageError(f"{setting!r} has a {quote or '['} that is not closed", "close it, or leave it out")
+        raise UsageError(
+            f"{setting!r} has a {quote or '['} that is not closed", "close it, or leave it out"
+        )
     yield begin, len(text)
 
 
-# one point --------------------------------------------------------------------------------------------------------
+# one point ----------------------------------------------------------------------------------------
 
 
 def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: Find) -> RunSpec:
     settings = tuple(f"{key}={text}" for key, text in texts.items())
-    command = None if request.command is None else tuple(filled(word, texts) for word in request.command)
+    command = (
+        None if request.command is None else tuple(filled(word, texts) for word in request.command)
+    )
     try:
         spec = resolve(replace(request, settings=settings, command=command), cwd, find)
     except RampupError as error:
         if settings and not fails_alike(request, texts, error, cwd):
-            raise type(error)(f"{error.message}, in the point {' '.join(settings)}", error.hint) from None
+            raise type(error)(
+                f"{error.message}, in the point {' '.join(settings)}", error.hint
+            ) from None
         raise
     if command is not None:
         return spec
-    return replace(spec, command=tuple(filled(word, texts) for word in spec.command))  # the command of a file
+    # the command of a file
+    return replace(spec, command=tuple(filled(word, texts) for word in spec.command))
 
 
 def fails_alike(request: Request, texts: Mapping[str, str], error: RampupError, cwd: Path) -> bool:
-    """Whether it is no matter of a point: the same is wrong without any settings, or with a key whatever its value."""
+    """Whether it is no matter of a point: the same is wrong without any settings, or with a key
+    whatever its value."""
     for settings in ((), *((f"{key}=",) for key in texts)):
         try:
             resolve(replace(request, settings=settings), cwd)
@@ -153,13 +181,14 @@ def fails_alike(request: Request, texts: Mapping[str, str], error: RampupError, 
 
 
 def filled(word: str, texts: Mapping[str, str]) -> str:
-    """{key} becomes the value of that setting, as it was typed; any other brace is the command's own."""
+    """{key} becomes the value of that setting, as it was typed; any other brace is the command's
+    own."""
     return PLACE.sub(lambda found: texts.get(found[1], found[0]), word)
 
 
 def unfilled(request: Request, found: Sequence[Point]) -> Iterator[str]:
-    """Words of a command that look like the place of a setting and are none: perhaps a slip, above all where nothing
-    that the study varies comes into the command."""
+    """Words of a command that look like the place of a setting and are none: perhaps a slip, above
+    all where nothing that the study varies comes into the command."""
     keys, command = choices_of(request.settings), request.command or found[0].spec.command
     alike = len(found) > 1 and len({point.spec.command for point in found}) == 1
     for name in dict.fromkeys(PLACE.findall(" ".join(command))):
@@ -184,11 +213,13 @@ def is_told(key: str) -> bool:
 
 
 def identity_of(spec: RunSpec, varied: Mapping[str, Value]) -> str:
-    """What decides the result: program, settings, number of ranks, and whatever the study varies. How long it may
-    take, in which queue and with how much memory does not: who repeats a study with more time wants the rest of it."""
+    """What decides the result: program, settings, number of ranks, and whatever the study varies.
+    How long it may take, in which queue and with how much memory does not: who repeats a study with
+    more time wants the rest of it."""
     recipe, resources = spec.recipe, spec.resources
     facts = {
-        "recipe": recipe and (recipe.name if Path(recipe.folder).parent == BUILTIN_RECIPES else recipe.folder),
+        "recipe": recipe
+        and (recipe.name if Path(recipe.folder).parent == BUILTIN_RECIPES else recipe.folder),
         "entry": recipe and recipe.entry,  # a folder may have several classes
         "command": spec.command,
         "cwd": spec.cwd if spec.command else None,

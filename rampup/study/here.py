@@ -1,7 +1,8 @@
-"""The runs of a study on this machine, or inside an allocation that we are in: K at a time, in the foreground.
+"""The runs of a study on this machine, or inside an allocation that we are in: K at a time, in the
+foreground.
 
-Called by `sweep`. A run that fails does not stop the others. Ctrl-C stops those that run, in good order, and the rest
-is not begun; the same command goes on later.
+Called by `sweep`. A run that fails does not stop the others. Ctrl-C stops those that run, in good
+order, and the rest is not begun; the same command goes on later.
 """
 
 import contextlib
@@ -13,14 +14,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from rampup import processes, restart
+from rampup.core import processes
 from rampup.errors import RampupError, SchedulerError
-from rampup.rundir import RunDir, State
-from rampup.states import state_of
+from rampup.rundir.files import RunDir, State
+from rampup.runs import resume as restart
+from rampup.runs.create import start
+from rampup.runs.state import state_of
+from rampup.schedulers.slurm.packs import share_of
 from rampup.study.code import SharedCode
 from rampup.study.members import Ids, Known, Member, Study, make, refuse_unless_ended, spec_again
-from rampup.study.pack import share_of
-from rampup.submit import start
 
 POLL_S = 0.1
 Tell = Callable[[str], None]
@@ -34,7 +36,8 @@ class Here:
         self.waiting: deque[tuple[Member, RunDir]] = deque()
         self.going: dict[int, tuple[Member, RunDir, subprocess.Popen[bytes]]] = {}
         self.refused: dict[str, State] = {}
-        """By the id of the run: those that could not be started, and as long as we live look as if they waited."""
+        """By the id of the run: those that could not be started, and as long as we live look as if
+        they waited."""
         self.count = 0
 
     def make_all(self, members: Sequence[Member], ids: Ids, interrupted: Sequence[int]) -> None:
@@ -68,7 +71,8 @@ class Here:
 
     def begin(self, member: Member, run: RunDir) -> None:
         waits = (run.recorded("submitted") or {}).get("waits")
-        if not waits or state_of(run).name == "cancelled":  # while it waited; and perhaps somebody resumed it since
+        # while it waited; and perhaps somebody resumed it since
+        if not waits or state_of(run).name == "cancelled":
             return
         slot = next(slot for slot in range(self.at_once) if slot not in self.going)
         number = self.count - len(self.waiting)

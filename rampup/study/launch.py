@@ -1,8 +1,8 @@
 """From the members of a study to jobs of Slurm: arrays, or packs of K at a time. Called by `sweep`.
 
-Runs that ask sbatch for the same are one group, and each group is checked once against the site. All runs are made
-before the first is submitted. A submission is written down in its runs before and after: whatever happens in between,
-it is not made twice.
+Runs that ask sbatch for the same are one group, and each group is checked once against the site.
+All runs are made before the first is submitted. A submission is written down in its runs before and
+after: whatever happens in between, it is not made twice.
 """
 
 import contextlib
@@ -12,16 +12,26 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rampup import restart, runs
-from rampup.diagnose.catalogue import Finding, preflight, preflight_alike
+from rampup.core.spec import Cluster, RunSpec
+from rampup.diagnose.preflight import Finding, preflight, preflight_alike
 from rampup.errors import RampupError, SchedulerError
-from rampup.rundir import RunDir
-from rampup.schedulers import slurm
-from rampup.spec import Cluster, RunSpec
-from rampup.states import job_of, look
-from rampup.study import arrays, pack
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir
+from rampup.runs import resume as restart
+from rampup.runs.state import job_of, look
+from rampup.schedulers.slurm import arrays
+from rampup.schedulers.slurm import packs as pack
+from rampup.schedulers.slurm import submit as slurm
 from rampup.study.code import SharedCode
-from rampup.study.members import Ids, Member, Study, make, record_submission, refuse_unless_ended, spec_again
+from rampup.study.members import (
+    Ids,
+    Member,
+    Study,
+    make,
+    record_submission,
+    refuse_unless_ended,
+    spec_again,
+)
 
 Tell = Callable[[str], None]
 
@@ -49,9 +59,12 @@ class Way(Struct, frozen=True):
         return "pack" if self.at_once else "array"
 
     def batches(self, members: Sequence[Member], root: Path) -> list[Group]:
-        """What one sbatch submits: the whole group in a pack, or as much of it as an array may have."""
+        """What one sbatch submits: the whole group in a pack, or as much of it as an array may
+        have."""
         groups = groups_of(members, root)
-        size = arrays.largest(groups[0].spec.cluster) if groups and not self.at_once else len(members)
+        size = (
+            arrays.largest(groups[0].spec.cluster) if groups and not self.at_once else len(members)
+        )
         return [
             Group(group.members[first : first + size], group.request)
             for group in groups
@@ -61,7 +74,9 @@ class Way(Struct, frozen=True):
     def script(self, study: Study, folder: Path, name: str, group: Group) -> str:
         count = len(group.members)
         if self.at_once:
-            return pack.script(study.name, folder, name, group.spec, count, min(self.at_once, count))
+            return pack.script(
+                study.name, folder, name, group.spec, count, min(self.at_once, count)
+            )
         return arrays.script(study.name, folder, name, group.request, count, self.throttle)
 
 
@@ -72,11 +87,12 @@ def groups_of(members: Sequence[Member], root: Path) -> list[Group]:
     return [Group(mine, request) for request, mine in found.items()]
 
 
-# before anything is written ---------------------------------------------------------------------------------------
+# before anything is written -----------------------------------------------------------------------
 
 
 def check(members: Sequence[Member], root: Path, at_once: int | None, tell: Tell) -> None:
-    """Refuse what can't work. Runs that differ in their settings alone cost no further question to Slurm."""
+    """Refuse what can't work. Runs that differ in their settings alone cost no further question to
+    Slurm."""
     specs = {member.point.label: member.point.spec for member in members}
     refuse_one_of(specs, preflight_alike)
     groups = {group.members[0].point.label: group for group in groups_of(members, root)}
@@ -90,18 +106,24 @@ def check(members: Sequence[Member], root: Path, at_once: int | None, tell: Tell
             preflight(spec, root)  # what it notes is of a size that nobody typed
         except RampupError as error:
             hint = f"a smaller K, or {error.hint}"
-            raise type(error)(f"of --pack {at_once}, all that go at once: {error.message}", hint) from None
+            raise type(error)(
+                f"of --pack {at_once}, all that go at once: {error.message}", hint
+            ) from None
 
     refuse_one_of({label: group.spec for label, group in groups.items()}, alone)
     if at_once:
-        whole = {label: pack.scaled(group.spec, min(at_once, len(group.members))) for label, group in groups.items()}
+        whole = {
+            label: pack.scaled(group.spec, min(at_once, len(group.members)))
+            for label, group in groups.items()
+        }
         refuse_one_of(whole, together)
     for note in notes:
         tell(f"note: {note.cause}; try: {note.remedy}")
 
 
 def refuse_one_of(specs: Mapping[str, RunSpec], look_at: Callable[[RunSpec], None]) -> None:
-    """What hinders one point is told with its name; what hinders all of them is no matter of a point."""
+    """What hinders one point is told with its name; what hinders all of them is no matter of a
+    point."""
     for label, spec in specs.items():
         problem = problem_of(spec, look_at)
         if problem is not None:
@@ -122,7 +144,7 @@ def is_same(one: RampupError, other: RampupError | None) -> bool:
     return other is not None and one.message == other.message
 
 
-# submitting -------------------------------------------------------------------------------------------------------
+# submitting ---------------------------------------------------------------------------------------
 
 
 class Batch(Struct, frozen=True):
@@ -147,7 +169,10 @@ class Launch(Struct, frozen=True):
         jobs: list[str] = []
         ids = Ids(self.study.root)
         with contextlib.ExitStack() as undo:
-            batches = [self.make_ready(group, ids, undo) for group in self.way.batches(members, self.study.root)]
+            batches = [
+                self.make_ready(group, ids, undo)
+                for group in self.way.batches(members, self.study.root)
+            ]
             for batch in batches:
                 self.go_on_or_stop(f"{len(jobs)} of {len(batches)} jobs were submitted")
                 try:
@@ -163,7 +188,9 @@ class Launch(Struct, frozen=True):
             raise KeyboardInterrupt
 
     def make_ready(self, group: Group, ids: Ids, undo: contextlib.ExitStack) -> Batch:
-        end_leftovers([member.run for member in group.members if member.run is not None], group.spec.cluster)
+        end_leftovers(
+            [member.run for member in group.members if member.run is not None], group.spec.cluster
+        )
         mine = undo.enter_context(contextlib.ExitStack())
         return Batch(group, [self.ready(member, ids, mine) for member in group.members], mine)
 
@@ -175,15 +202,23 @@ class Launch(Struct, frozen=True):
         undo.enter_context(restart.alone(member.run))
         undo.enter_context(restart.undone_unless_started(member.run))
         refuse_unless_ended(member.run)
-        restart.rewrite(member.run, spec_again(member.run, member.point.spec), self.code.take, self.tell)
+        restart.rewrite(
+            member.run, spec_again(member.run, member.point.spec), self.code.take, self.tell
+        )
         return member.run
 
     def submit(self, batch: Batch) -> str:
         """One sbatch."""
         cluster, name = batch.group.spec.cluster, f"{self.study.name}-{runs.new_id()}"
         folder = arrays.make_folder(self.study.folder, self.way.kind)
-        file = arrays.write(folder, batch.runs, self.way.script(self.study, folder, name, batch.group))
-        asked = {"cluster": cluster.name, "job_name": name, **({"packed": True} if self.way.at_once else {})}
+        file = arrays.write(
+            folder, batch.runs, self.way.script(self.study, folder, name, batch.group)
+        )
+        asked = {
+            "cluster": cluster.name,
+            "job_name": name,
+            **({"packed": True} if self.way.at_once else {}),
+        }
         for task, run in enumerate(batch.runs):
             run.record("submitting", task=task, **asked)
         job = slurm.submit_script(cluster, file, name)
@@ -215,7 +250,8 @@ def end_leftovers(again: Sequence[RunDir], cluster: Cluster) -> None:
 
 
 def with_share(member: Member, cpus: int, at_once: int) -> Member:
-    """On this machine: of runs that go side by side each has its part of the CPUs, unless the user said how many."""
+    """On this machine: of runs that go side by side each has its part of the CPUs, unless the user
+    said how many."""
     resources = member.point.spec.resources
     if at_once == 1 or resources.cpus_per_task:
         return member

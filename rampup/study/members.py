@@ -1,7 +1,9 @@
-"""A study: runs that belong together, by a name within a directory of runs. Which are there, how they are, and what is
-to be done with each point. Called by `sweep`, and by the verbs that take --study.
+"""A study: runs that belong together, by a name within a directory of runs. Which are there, how
+they are, and what is to be done with each point. Called by `sweep`, and by the verbs that take
+--study.
 
-A run says itself, in run.json, to which study it belongs and which point of it it is. Nothing else is stored.
+A run says itself, in run.json, to which study it belongs and which point of it it is. Nothing else
+is stored.
 """
 
 import os
@@ -13,16 +15,17 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rampup import restart, runs
-from rampup.clusters.load import of_run
+from rampup.config.clusters import of_run
+from rampup.core.spec import RunSpec
 from rampup.errors import Refused, UsageError, nearest
-from rampup.rundir import RunDir, State
-from rampup.schedulers import slurm
-from rampup.spec import RunSpec
-from rampup.states import look, states_of
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir, State
+from rampup.runs import resume as restart
+from rampup.runs.create import create_run
+from rampup.runs.state import look, states_of
+from rampup.schedulers.slurm import submit as slurm
 from rampup.study.code import SharedCode
 from rampup.study.grid import Point
-from rampup.submit import create_run
 
 Todo = Literal["done", "goes on", "again", "new"]
 
@@ -55,7 +58,11 @@ class Study(Struct, frozen=True):
             return []
         fitting = [RunDir(self.root / name) for name in names if runs.is_run_name(name)]
         said = [(run, run.run) for run in fitting if runs.told_by_name(run)[0] == self.name]
-        mine = [(about.get("created", 0.0), run.path, run) for run, about in said if about.get("study") == self.name]
+        mine = [
+            (about.get("created", 0.0), run.path, run)
+            for run, about in said
+            if about.get("study") == self.name
+        ]
         return [run for _, _, run in sorted(mine, reverse=True, key=lambda it: it[:2])]
 
 
@@ -93,15 +100,19 @@ def members_of(study: Study, points: Sequence[Point]) -> list[Member]:
     find_lost_submissions(found.values())
     states = states_of([look(run) for run in found.values()], fresh_s=0.0)
     for run in found.values():
-        if run.recorded("submitted") is None and run.last_attempt() is None:  # who made it did not come so far
+        # who made it did not come so far
+        if run.recorded("submitted") is None and run.last_attempt() is None:
             states[run.path] = State("failed", None, "it was never started")
     there = {point_id: Known(run, states[run.path]) for point_id, run in found.items()}
     return [Member(point, there.get(point.id)) for point in points]
 
 
-def find_lost_submissions(those: Iterable[RunDir], known: dict[tuple[str, str], list[str]] | None = None) -> None:
-    """Who submits writes that down before and after. If it was killed in between, Slurm knows whether a job exists.
-    It is asked once for each name; `known` is for who looks again and again."""
+def find_lost_submissions(
+    those: Iterable[RunDir], known: dict[tuple[str, str], list[str]] | None = None
+) -> None:
+    """Who submits writes that down before and after. If it was killed in between, Slurm knows
+    whether a job exists. It is asked once for each name; `known` is for who looks again and
+    again."""
     known = {} if known is None else known
     for run in those:
         asked, told = run.recorded("submitting"), run.recorded("submitted") or {}
@@ -124,18 +135,24 @@ def jobs_named(cluster: str, job_name: str, run: RunDir) -> list[str]:
 def record_submission(run: RunDir, asked: dict[str, object], job: str) -> None:
     """`asked` is what was written down before the job had an id."""
     kept = {key: asked[key] for key in ("cluster", "job_name", "packed") if key in asked}
-    run.record("submitted", scheduler="slurm", job=job if asked.get("packed") else f"{job}_{asked['task']}", **kept)
+    run.record(
+        "submitted",
+        scheduler="slurm",
+        job=job if asked.get("packed") else f"{job}_{asked['task']}",
+        **kept,
+    )
 
 
 def counts(members: Iterable[Member]) -> dict[Todo, int]:
     return dict(Counter(member.todo for member in members))
 
 
-# making and making again ------------------------------------------------------------------------------------------
+# making and making again --------------------------------------------------------------------------
 
 
 class Ids:
-    """New ids that no run of the directory has: with thousands of them chance alone is not enough."""
+    """New ids that no run of the directory has: with thousands of them chance alone is not
+    enough."""
 
     def __init__(self, root: Path) -> None:
         names = os.listdir(root) if root.is_dir() else []
@@ -154,7 +171,8 @@ def make(study: Study, point: Point, run_id: str, code: SharedCode) -> RunDir:
 
 
 def refuse_unless_ended(run: RunDir) -> None:
-    """Somebody may have resumed it meanwhile. One that was never submitted is nobody else's: we have the study."""
+    """Somebody may have resumed it meanwhile. One that was never submitted is nobody else's: we
+    have the study."""
     if run.recorded("submitted") is not None or run.last_attempt() is not None:
         restart.refuse_unless_ended(run, fresh_s=2.0)
 
@@ -162,21 +180,26 @@ def refuse_unless_ended(run: RunDir) -> None:
 def spec_again(run: RunDir, spec: RunSpec) -> RunSpec:
     """What the run was, with the resources, the place and the code of today."""
     before = restart.spec_again(run, None, {}, ())
-    return replace(before, resources=spec.resources, cluster=spec.cluster, checkpoint=spec.checkpoint)
+    return replace(
+        before, resources=spec.resources, cluster=spec.cluster, checkpoint=spec.checkpoint
+    )
 
 
-# --study ----------------------------------------------------------------------------------------------------------
+# --study ------------------------------------------------------------------------------------------
 
 
 def find(name: str) -> Study:
-    """The study of that name: of the directory of runs that is used here, or the only one that there is."""
+    """The study of that name: of the directory of runs that is used here, or the only one that
+    there is."""
     found = [study for root in runs.known_roots() if (study := Study(name, root)).runs()]
     if not found:
         raise Refused(f"there is no study {name!r}", nearest(name, names()))
     here = [study for study in found if study.root == runs.default_root()]
     if len(found) > 1 and not here:
         places = ", ".join(str(study.root) for study in found)
-        raise UsageError(f"there are {len(found)} studies {name!r}, in {places}", f"RAMPUP_RUNS={found[0].root}")
+        raise UsageError(
+            f"there are {len(found)} studies {name!r}, in {places}", f"RAMPUP_RUNS={found[0].root}"
+        )
     return (here or found)[0]
 
 

@@ -1,4 +1,5 @@
-"""Stopping a study: who still starts runs of it, and all that go on, with few words to Slurm. Called by `cancel`."""
+"""Stopping a study: who still starts runs of it, and all that go on, with few words to Slurm.
+Called by `cancel`."""
 
 import contextlib
 import os
@@ -6,18 +7,21 @@ import signal
 import time
 from collections.abc import Sequence
 
-from rampup import processes, records, submit
-from rampup.clusters.load import of_run
+from rampup.config.clusters import of_run
+from rampup.core import processes
 from rampup.errors import SchedulerError
-from rampup.rundir import RunDir
-from rampup.schedulers import slurm
+from rampup.rundir import records
+from rampup.rundir.files import RunDir
+from rampup.runs import create as submit
+from rampup.runs.state import job_of, look
 from rampup.schedulers.local import CANCEL_WAIT_S
-from rampup.states import job_of, look
+from rampup.schedulers.slurm import submit as slurm
 from rampup.study.members import Study
 
 
 def is_being_started(study: Study) -> bool:
-    """Whether somebody still starts runs of it. Of another machine nobody can tell, so its mark counts."""
+    """Whether somebody still starts runs of it. Of another machine nobody can tell, so its mark
+    counts."""
     who = records.read_json(study.mark)
     return bool(who) and (processes.lives(who) or who.get("host") != processes.host())
 
@@ -28,7 +32,9 @@ def stop_starting(study: Study) -> None:
     if not who:
         return
     if who.get("host") != processes.host():
-        raise SchedulerError(f"study {study.name} is being started on {who.get('host')}", f"if not: rm {study.mark}")
+        raise SchedulerError(
+            f"study {study.name} is being started on {who.get('host')}", f"if not: rm {study.mark}"
+        )
     if processes.lives(who):
         with contextlib.suppress(ProcessLookupError):  # it ended just now
             os.kill(who["pid"], signal.SIGTERM)
@@ -40,9 +46,13 @@ def stop_starting(study: Study) -> None:
 
 
 def cancel_all(going: Sequence[RunDir], saving: Sequence[RunDir] = ()) -> None:
-    """Runs of a study that go on, with one scancel for each array or pack. A pack in which others are `saving` is left:
-    its script begins none that was cancelled."""
-    busy = {asked for run in saving if (asked := job_of(run, look(run).facts, run.recorded("submitted") or {}))}
+    """Runs of a study that go on, with one scancel for each array or pack. A pack in which others
+    are `saving` is left: its script begins none that was cancelled."""
+    busy = {
+        asked
+        for run in saving
+        if (asked := job_of(run, look(run).facts, run.recorded("submitted") or {}))
+    }
     jobs: dict[tuple[str, str], dict[str, RunDir]] = {}
     for run in going:
         submitted = run.recorded("submitted") or {}

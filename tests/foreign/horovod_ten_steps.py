@@ -37,7 +37,8 @@ class Rates(tf.keras.callbacks.Callback):
 
 
 hvd.init()  # 1
-gpus = tf.config.list_physical_devices("GPU")  # 2: one for each process, also where the scheduler shows only that one
+# 2: one for each process, also where the scheduler shows only that one
+gpus = tf.config.list_physical_devices("GPU")
 if gpus:
     tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
 verbose = 2 if hvd.rank() == 0 else 0  # 3
@@ -46,10 +47,17 @@ tf.keras.utils.set_random_seed(hvd.rank())  # they start apart, and step 5 bring
 x = np.random.default_rng(1).normal(size=(256, 4)).astype("float32")
 y = (x.sum(axis=1) > 0).astype("float32")
 mine = slice(hvd.rank(), None, hvd.size())  # each sample belongs to one rank
-train = tf.data.Dataset.from_tensor_slices((x[:192][mine], y[:192][mine])).shuffle(192).repeat().batch(args.batch_size)
+train = (
+    tf.data.Dataset.from_tensor_slices((x[:192][mine], y[:192][mine]))
+    .shuffle(192)
+    .repeat()
+    .batch(args.batch_size)
+)
 valid = tf.data.Dataset.from_tensor_slices((x[192:][mine], y[192:][mine])).batch(args.batch_size)
 
-model = tf.keras.Sequential([tf.keras.layers.Dense(8, activation="relu"), tf.keras.layers.Dense(1, "sigmoid")])
+model = tf.keras.Sequential(
+    [tf.keras.layers.Dense(8, activation="relu"), tf.keras.layers.Dense(1, "sigmoid")]
+)
 model.build((None, 4))
 rate = args.base_lr * hvd.size()  # 9
 optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.legacy.SGD(rate, momentum=0.9))  # 4
@@ -59,12 +67,25 @@ callbacks = [
     hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # 5
     hvd.callbacks.MetricAverageCallback(),  # 7
     hvd.callbacks.LearningRateWarmupCallback(initial_lr=rate, warmup_epochs=WARMUP),  # 10
-    hvd.callbacks.LearningRateScheduleCallback(initial_lr=rate, multiplier=factor, start_epoch=WARMUP),
+    hvd.callbacks.LearningRateScheduleCallback(
+        initial_lr=rate, multiplier=factor, start_epoch=WARMUP
+    ),
     rates,
 ]
 if hvd.rank() == 0:
-    callbacks.append(tf.keras.callbacks.ModelCheckpoint("ten_steps.h5", save_weights_only=True))  # 8
+    # 8
+    callbacks.append(tf.keras.callbacks.ModelCheckpoint("ten_steps.h5", save_weights_only=True))
 steps = 192 // args.batch_size // hvd.size()  # 6
-model.fit(train, steps_per_epoch=steps, validation_data=valid, epochs=args.epochs, callbacks=callbacks, verbose=verbose)
+model.fit(
+    train,
+    steps_per_epoch=steps,
+    validation_data=valid,
+    epochs=args.epochs,
+    callbacks=callbacks,
+    verbose=verbose,
+)
 weights = zlib.crc32(b"".join(each.tobytes() for each in model.get_weights()))
-print(f"rank {hvd.rank()} of {hvd.size()} on {socket.gethostname()}: rates {rates.seen}, weights {weights}", flush=True)
+print(
+    f"rank {hvd.rank()} of {hvd.size()} on {socket.gethostname()}: rates {rates.seen}, weights {weights}",
+    flush=True,
+)

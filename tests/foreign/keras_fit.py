@@ -1,4 +1,5 @@
-"""A small network with plain `model.fit`, as a first course has it; `python keras_fit.py --epochs 2`."""
+"""A small network with plain `model.fit`, as a first course has it; `python keras_fit.py --epochs
+2`."""
 
 import argparse
 

@@ -1,4 +1,5 @@
-"""Several devices of one machine by MirroredStrategy; the CPU is cut in two where there is no GPU."""
+"""Several devices of one machine by MirroredStrategy; the CPU is cut in two where there is no
+GPU."""
 
 import os
 
@@ -17,11 +18,15 @@ else:
 strategy = tf.distribute.MirroredStrategy(devices)
 
 x = np.random.default_rng(1).normal(size=(64, 4)).astype("float32")
-data = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1))).batch(8 * strategy.num_replicas_in_sync)
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1))).batch(
+    8 * strategy.num_replicas_in_sync
+)
 
 
 def build_model():
-    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(8), tf.keras.layers.Dense(1)])
+    model = tf.keras.Sequential(
+        [tf.keras.Input((4,)), tf.keras.layers.Dense(8), tf.keras.layers.Dense(1)]
+    )
     model.compile(optimizer=tf.keras.optimizers.SGD(0.05), loss="mse")
     return model
 

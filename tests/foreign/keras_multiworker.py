@@ -23,10 +23,19 @@ task = json.loads(os.environ["TF_CONFIG"])["task"]
 x = np.random.default_rng(1).normal(size=(64, 4)).astype("float32")
 data = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1))).batch(16)
 with strategy.scope():
-    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(8), tf.keras.layers.Dense(1)])
+    model = tf.keras.Sequential(
+        [tf.keras.Input((4,)), tf.keras.layers.Dense(8), tf.keras.layers.Dense(1)]
+    )
     model.compile(optimizer="sgd", loss="mse")
 loss = model.fit(data, epochs=1, verbose=0).history["loss"][0]
-print("replicas", strategy.num_replicas_in_sync, "node", os.environ.get("SLURMD_NODENAME", "-"), "loss", loss)
+print(
+    "replicas",
+    strategy.num_replicas_in_sync,
+    "node",
+    os.environ.get("SLURMD_NODENAME", "-"),
+    "loss",
+    loss,
+)
 if task["index"] == args.dies:
     raise ValueError("as planned")
 model.fit(data, epochs=1, verbose=0)

@@ -1,5 +1,6 @@
-"""A module with habits of which each is allowed: parts compiled by torch.jit, a list that forward() fills, a metric
-called `step`, arguments named as settings of an engine are. And data whose loaders divide it among ranks themselves."""
+"""A module with habits of which each is allowed: parts compiled by torch.jit, a list that forward()
+fills, a metric called `step`, arguments named as settings of an engine are. And data whose loaders
+divide it among ranks themselves."""
 
 import os
 import time
@@ -11,7 +12,13 @@ from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 
 class OddHabits(pl.LightningModule):
-    def __init__(self, strategy: str = "greedy", precision: int = 32, engine: str = "v8", device: str = "cuda"):
+    def __init__(
+        self,
+        strategy: str = "greedy",
+        precision: int = 32,
+        engine: str = "v8",
+        device: str = "cuda",
+    ):
         super().__init__()
         self.told = f"{strategy} {precision} {engine} {device}"
         self.body = torch.jit.script(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU()))

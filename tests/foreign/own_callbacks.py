@@ -1,4 +1,5 @@
-"""A classifier with its own ModelCheckpoint, EarlyStopping and LearningRateMonitor, and its data module."""
+"""A classifier with its own ModelCheckpoint, EarlyStopping and LearningRateMonitor, and its data
+module."""
 
 import lightning.pytorch as pl
 import torch
@@ -11,7 +12,9 @@ class OwnCallbacks(pl.LightningModule):
     def __init__(self, hidden: int = 16, lr: float = 1e-2, patience: int = 3):
         super().__init__()
         self.save_hyperparameters()
-        self.layers = nn.Sequential(nn.Linear(6, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, 3))
+        self.layers = nn.Sequential(
+            nn.Linear(6, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, 3)
+        )
 
     def training_step(self, batch, batch_idx):
         x, y = batch
@@ -32,7 +35,11 @@ class OwnCallbacks(pl.LightningModule):
 
     def configure_callbacks(self):
         stopping = EarlyStopping("val_loss", patience=self.hparams.patience)
-        return [ModelCheckpoint(monitor="val_acc", mode="max", save_last=True), stopping, LearningRateMonitor()]
+        return [
+            ModelCheckpoint(monitor="val_acc", mode="max", save_last=True),
+            stopping,
+            LearningRateMonitor(),
+        ]
 
 
 class Points(pl.LightningDataModule):

@@ -1,4 +1,5 @@
-"""A classifier of small pictures with forward() and loaders of its own; its training pictures change at random."""
+"""A classifier of small pictures with forward() and loaders of its own; its training pictures
+change at random."""
 
 import random
 
@@ -20,7 +21,12 @@ class Pictures(Dataset):
     def __getitem__(self, index):
         x, label = self.x[index], int(self.x[index, 0, 0, :3].argmax())
         if self.changed:
-            x = x + 0.1 * torch.randn(1, 4, 4) + 0.1 * random.random() + 0.1 * float(np.random.rand())
+            x = (
+                x
+                + 0.1 * torch.randn(1, 4, 4)
+                + 0.1 * random.random()
+                + 0.1 * float(np.random.rand())
+            )
         return x, label
 
 
@@ -28,7 +34,9 @@ class SmallPictures(pl.LightningModule):
     def __init__(self, lr: float = 1e-2, validation: int = 211):
         super().__init__()
         self.save_hyperparameters()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Dropout(0.1), nn.Linear(12, 3))
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Dropout(0.1), nn.Linear(12, 3)
+        )
 
     def forward(self, x):
         return self.layers(x)

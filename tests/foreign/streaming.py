@@ -1,4 +1,5 @@
-"""A regression on an IterableDataset: no length, no order to shuffle, each rank reads its own part."""
+"""A regression on an IterableDataset: no length, no order to shuffle, each rank reads its own
+part."""
 
 import lightning.pytorch as pl
 import torch
@@ -12,7 +13,11 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         together = torch.distributed.is_initialized()
-        rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if together else (0, 1)
+        rank, world = (
+            (torch.distributed.get_rank(), torch.distributed.get_world_size())
+            if together
+            else (0, 1)
+        )
         numbers = torch.Generator().manual_seed(rank)
         for _ in range(self.samples // world):
             x = torch.randn(4, generator=numbers)

@@ -24,8 +24,15 @@ class Telling(BoringModel):
             self.norms.append(float(torch.nn.utils.get_total_norm(gradients)))
 
     def on_train_end(self):
-        told = {"batches": self.batches, "norm": max(self.norms, default=0.0), "type": str(self.layer.weight.dtype)}
-        told |= {"strategy": type(self.trainer.strategy).__name__, "steps": self.trainer.global_step}
+        told = {
+            "batches": self.batches,
+            "norm": max(self.norms, default=0.0),
+            "type": str(self.layer.weight.dtype),
+        }
+        told |= {
+            "strategy": type(self.trainer.strategy).__name__,
+            "steps": self.trainer.global_step,
+        }
         told |= {"precision": self.trainer.precision, "unused": self.finds_unused()}
         print("told", json.dumps(told), flush=True)
 

@@ -1,4 +1,5 @@
-"""Manual optimisation with two optimizers that take turns, as in a generative adversarial network."""
+"""Manual optimisation with two optimizers that take turns, as in a generative adversarial
+network."""
 
 import lightning.pytorch as pl
 import torch
@@ -11,7 +12,9 @@ class TwoOptimizers(pl.LightningModule):
         super().__init__()
         self.save_hyperparameters()
         self.automatic_optimization = False
-        self.generator = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 2))
+        self.generator = nn.Sequential(
+            nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 2)
+        )
         self.critic = nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 1))
 
     def training_step(self, batch, batch_idx):
@@ -22,7 +25,9 @@ class TwoOptimizers(pl.LightningModule):
         of_generator.zero_grad()
         self.manual_backward(loss)
         of_generator.step()
-        doubt = nn.functional.softplus(self.critic(made.detach())) + nn.functional.softplus(-self.critic(real))
+        doubt = nn.functional.softplus(self.critic(made.detach())) + nn.functional.softplus(
+            -self.critic(real)
+        )
         of_critic.zero_grad()
         self.manual_backward(doubt.mean())
         of_critic.step()

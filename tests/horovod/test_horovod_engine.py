@@ -1,4 +1,5 @@
-"""strategy=horovod over the real Horovod and MPI, on this machine: the promises of the keras engine hold there too."""
+"""strategy=horovod over the real Horovod and MPI, on this machine: the promises of the keras engine
+hold there too."""
 
 import fcntl
 import json
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 from conftest import Cli
 
-from rampup.rundir import RunDir
-from rampup.runtime.loop_state import from_files
+from rampup.rundir.files import RunDir
+from rampup.runtime.checkpoints.state_files import from_files
 
 TRACED = Path(__file__).parents[1] / "multirank" / "keras_recipe" / "train.py"
 RECIPE = """
@@ -44,7 +45,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 class Case:
-    def __init__(self, folder: Path, ranks: int, entry: str = "Traced", ends: list[int] | None = None) -> None:
+    def __init__(
+        self, folder: Path, ranks: int, entry: str = "Traced", ends: list[int] | None = None
+    ) -> None:
         self.folder, self.ranks = folder, ranks
         self.recipe = RECIPE.format(entry=entry, ends=ends or [])
         self.ends = ends
@@ -56,8 +59,19 @@ class Case:
         shutil.copy(TRACED, recipe)
         (recipe / "recipe.toml").write_text(self.recipe)
         cli = Cli(self.folder)
-        by_mpi = ("--tasks-per-node", str(self.ranks), "--launcher", "mpirun") if self.ranks > 1 else ()
-        words = ("run", str(recipe), "strategy=horovod", "--env", str(env), "--cpus-per-task", "1", *by_mpi)
+        by_mpi = (
+            ("--tasks-per-node", str(self.ranks), "--launcher", "mpirun") if self.ranks > 1 else ()
+        )
+        words = (
+            "run",
+            str(recipe),
+            "strategy=horovod",
+            "--env",
+            str(env),
+            "--cpus-per-task",
+            "1",
+            *by_mpi,
+        )
         cli(*words, check=None)
         if self.ends:
             cli("resume", self.run.id)
@@ -80,12 +94,17 @@ class Case:
         return [list(chain(*pieces)) for pieces in zip(*self.traced("ids"), strict=True)]
 
     def state(self) -> dict[str, Any]:
-        assert (self.run.checkpoints / "step-20").exists(), "\n".join(self.log(rank) for rank in range(self.ranks))
+        assert (self.run.checkpoints / "step-20").exists(), "\n".join(
+            self.log(rank) for rank in range(self.ranks)
+        )
         return from_files(self.run.checkpoints / "step-20")
 
     def rows(self) -> list[dict[str, Any]]:
         timed = ("t", "samples_s", "epoch_s")
-        return [{name: value for name, value in row.items() if name not in timed} for row in self.run.history()]
+        return [
+            {name: value for name, value in row.items() if name not in timed}
+            for row in self.run.history()
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +123,9 @@ def cases(horovod_env: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return found
 
 
-def test_each_sample_once_per_epoch_and_the_same_batches_on_any_number_of_ranks(cases: dict[str, Case]) -> None:
+def test_each_sample_once_per_epoch_and_the_same_batches_on_any_number_of_ranks(
+    cases: dict[str, Case],
+) -> None:
     steps = cases["plain-1"].steps()
     assert [len(step) for step in steps] == [40, 40, 40, 40, 37] * 4
     for epoch in range(4):
@@ -136,7 +157,9 @@ def test_validation_counts_each_sample_once(cases: dict[str, Case], name: str) -
 def test_stopped_and_resumed_it_ends_equal_bit_for_bit(cases: dict[str, Case]) -> None:
     whole, parts = cases["whole-2"], cases["stopped-2"]
     assert parts.run.attempt(2).resumed_at() == 13
-    assert "\nresumed at step 13\n" in "\n" + parts.log(0, attempt=2), "nothing hinders it to be exact"
+    assert "\nresumed at step 13\n" in "\n" + parts.log(0, attempt=2), (
+        "nothing hinders it to be exact"
+    )
     assert whole.rows() == parts.rows()
     one, other = whole.state(), parts.state()
     for part in ("model", "optimizer", "ranks"):
@@ -146,12 +169,15 @@ def test_stopped_and_resumed_it_ends_equal_bit_for_bit(cases: dict[str, Case]) -
 
 def test_ranks_do_not_drop_the_same_units(cases: dict[str, Case]) -> None:
     first, second = cases["whole-2"].state()["ranks"]
-    generators = slice(-12, None)  # Dropout's and GaussianNoise's: two counters and a key of 64 bits each
+    # Dropout's and GaussianNoise's: two counters and a key of 64 bits each
+    generators = slice(-12, None)
     assert first[generators].tolist() != second[generators].tolist()
 
 
 def test_only_rank_0_speaks(cases: dict[str, Case]) -> None:
-    assert [line for line in cases["plain-3"].log(0).splitlines() if not line.startswith("epoch=")] == []
+    assert [
+        line for line in cases["plain-3"].log(0).splitlines() if not line.startswith("epoch=")
+    ] == []
     assert cases["plain-3"].log(1) == cases["plain-3"].log(2) == ""
 
 
@@ -169,7 +195,7 @@ def test_a_rank_that_raises_ends_the_run_with_its_traceback(cases: dict[str, Cas
 
 
 WORLDS = """
-from rampup.engines.keras_world import world_of
+from rampup.engines.keras.world import world_of
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 context = RankContext(rank=0, local_rank=0, world_size=2, local_world_size=2, attempt=1, threads=1)
@@ -182,7 +208,11 @@ for devices in (["GPU:0", "GPU:1"], ["CPU:0"]):
 
 
 def test_a_rank_that_mpi_did_not_start_does_not_train_alone(horovod_env: Path) -> None:
-    done = subprocess.run([horovod_env / "bin" / "python", "-c", WORLDS], capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        [horovod_env / "bin" / "python", "-c", WORLDS], capture_output=True, text=True, timeout=180
+    )
     several, alone = done.stdout.splitlines()[-2:]
     assert several.startswith("strategy=horovod trains on one device per rank, and rank 0 has 2 |")
-    assert alone.startswith("horovod says rank 0 of 1, the launcher says rank 0 of 2 | --launcher mpirun or")
+    assert alone.startswith(
+        "horovod says rank 0 of 1, the launcher says rank 0 of 2 | --launcher mpirun or"
+    )

@@ -1,4 +1,5 @@
-"""A Horovod script as courses teach it runs unchanged on this machine: one process, and several under mpirun."""
+"""A Horovod script as courses teach it runs unchanged on this machine: one process, and several
+under mpirun."""
 
 import re
 from pathlib import Path
@@ -19,6 +20,8 @@ def test_two_ranks_of_mpirun_hold_the_same_weights(cli: Cli, horovod_env: Path) 
     options = ("--env", str(horovod_env), "--launcher", "mpirun", "--tasks-per-node", "2")
     run = cli.run_command("python", str(SCRIPT), options=options)
     told = [TOLD.search(cli("logs", run["id"], "--rank", rank).stdout) for rank in ("0", "1")]
-    assert [found.groups()[:3] for found in told] == [(rank, "2", "0.02, 0.02, 0.002") for rank in ("0", "1")]
+    assert [found.groups()[:3] for found in told] == [
+        (rank, "2", "0.02, 0.02, 0.002") for rank in ("0", "1")
+    ]
     assert told[0][4] == told[1][4]
     assert (cli.cwd / "ten_steps.h5").exists()

@@ -5,17 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from rampup.rundir import RunDir
-from rampup.runtime.checkpoint import CheckpointStore
+from rampup.rundir.files import RunDir
+from rampup.runtime.checkpoints.store import CheckpointStore
 
 
 @pytest.fixture
 def run(cli) -> RunDir:
-    """A run that ended, with checkpoints 10, 20 (the best) and 30, and what a killed attempt leaves."""
+    """A run that ended, with checkpoints 10, 20 (the best) and 30, and what a killed attempt
+    leaves."""
     found = RunDir(cli.run_command("true")["dir"])
     store = CheckpointStore(found, 1)
     for step in (10, 20, 30):
-        best = {"metric": "val_accuracy", "value": 0.9, "epoch": 2, "step": 20} if step > 10 else None
+        best = (
+            {"metric": "val_accuracy", "value": 0.9, "epoch": 2, "step": 20} if step > 10 else None
+        )
         store.save(step, {"state.pt": os.urandom(2_000_000)}, {"world_size": 2, "best": best})
     half = found.checkpoints / "step-40.tmp-1"
     half.mkdir()
@@ -39,7 +42,12 @@ def test_show(cli, run: RunDir) -> None:
     done = cli("show", run.id, "--checkpoints")
     head, newest, middle, oldest = done.stdout.splitlines()
     assert head.split() == ["step", "written", "size", "attempt", "ranks", "best", "state"]
-    assert newest.split()[0] == "30" and "2.0 MB" in newest and "ago" in newest and "best" not in newest
+    assert (
+        newest.split()[0] == "30"
+        and "2.0 MB" in newest
+        and "ago" in newest
+        and "best" not in newest
+    )
     assert middle.split()[0] == "20" and middle.endswith("best") and oldest.split()[0] == "10"
     assert f"next: rampup show {run.id} --checkpoints --verify" in done.stderr
     rows = cli.json("show", run.id, "--checkpoints")

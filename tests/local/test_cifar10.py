@@ -1,4 +1,5 @@
-"""The cifar10 recipe on the real images: every network, the same images on any number of ranks, clear refusals."""
+"""The cifar10 recipe on the real images: every network, the same images on any number of ranks,
+clear refusals."""
 
 import json
 from pathlib import Path
@@ -7,17 +8,32 @@ from typing import Any
 import pytest
 import torch
 
-from rampup.data import fetch
-from rampup.data.sets import WEIGHTS, DataFile
+from rampup.core.settings import Settings
+from rampup.datasets import fetch
+from rampup.datasets.sets import WEIGHTS, DataFile
 from rampup.errors import RampupError
 from rampup.recipes.cifar10 import model
 from rampup.recipes.cifar10.settings import OWN
 from rampup.recipes.cifar10.train import Cifar10
-from rampup.runtime.settings import Settings
 
 QUICK = ("validation=64", "checkpoint.every=never", "--cpus-per-task", "1")
-DEFAULTS = {"arch": "small", "width": 8, "pretrained": False, "samples": 50, "validation": 50, "crop": 4, "flip": True}
-DEFAULTS |= {"cutout": 8, "tta": True, "label_smoothing": 0.1, "channels_last": True, "seed": 1, "optimizer": "sgd"}
+DEFAULTS = {
+    "arch": "small",
+    "width": 8,
+    "pretrained": False,
+    "samples": 50,
+    "validation": 50,
+    "crop": 4,
+    "flip": True,
+}
+DEFAULTS |= {
+    "cutout": 8,
+    "tta": True,
+    "label_smoothing": 0.1,
+    "channels_last": True,
+    "seed": 1,
+    "optimizer": "sgd",
+}
 DEFAULTS |= {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
 
 
@@ -26,8 +42,18 @@ def settings(**changes: Any) -> Settings:
 
 
 def test_two_ranks_train_as_one_does(cli: Any, cifar10: Path) -> None:
-    """Each image is augmented the same on any rank; without batch normalisation the losses are equal."""
-    words = ("cifar10", "arch=mlp", "samples=300", "batch_size=50", "epochs=2", "lr=0.05", "log_every=1", *QUICK)
+    """Each image is augmented the same on any rank; without batch normalisation the losses are
+    equal."""
+    words = (
+        "cifar10",
+        "arch=mlp",
+        "samples=300",
+        "batch_size=50",
+        "epochs=2",
+        "lr=0.05",
+        "log_every=1",
+        *QUICK,
+    )
     rows = []
     for ranks in ("1", "2"):
         run = cli.json("run", *words, "--tasks-per-node", ranks)
@@ -39,16 +65,38 @@ def test_two_ranks_train_as_one_does(cli: Any, cifar10: Path) -> None:
 
 def test_resnet18_on_two_ranks_learns(cli: Any, cifar10: Path) -> None:
     """A small version of what the README of the recipe tells of 5,000 images."""
-    words = ("cifar10", "arch=resnet18", "samples=96", "batch_size=16", "epochs=3", "lr=0.02", "crop=0", "cutout=0")
+    words = (
+        "cifar10",
+        "arch=resnet18",
+        "samples=96",
+        "batch_size=16",
+        "epochs=3",
+        "lr=0.02",
+        "crop=0",
+        "cutout=0",
+    )
     run = cli.json("run", *words, "tta=false", "flip=false", "--tasks-per-node", "2", *QUICK)
-    losses = [row["train_loss"] for row in cli.json("show", run["id"], "--history") if "samples_s" in row]
+    losses = [
+        row["train_loss"] for row in cli.json("show", run["id"], "--history") if "samples_s" in row
+    ]
     assert len(losses) == 3 and losses[-1] < 0.8 * losses[0], losses
     kept = json.loads((Path(run["dir"]) / "attempts/1/evaluation.json").read_text())
     assert kept["classes"][3] == "cat" and sum(map(sum, kept["confusion"])) == 64
 
 
-def test_one_batch_of_everything_is_not_a_batch_and_all_of_the_validation(cli: Any, cifar10: Path) -> None:
-    run = cli.json("run", "cifar10", "arch=mlp", "batch_size=16", "eval_batch_size=20", "--dev", "--cpus-per-task", "1")
+def test_one_batch_of_everything_is_not_a_batch_and_all_of_the_validation(
+    cli: Any, cifar10: Path
+) -> None:
+    run = cli.json(
+        "run",
+        "cifar10",
+        "arch=mlp",
+        "batch_size=16",
+        "eval_batch_size=20",
+        "--dev",
+        "--cpus-per-task",
+        "1",
+    )
     kept = json.loads((Path(run["dir"]) / "attempts/1/evaluation.json").read_text())
     assert sum(map(sum, kept["confusion"])) == 20
     assert run["metrics"]["step"] == 1 and 0 <= run["metrics"]["val_accuracy"] <= 1
@@ -68,8 +116,12 @@ def test_only_matrices_are_decayed() -> None:
     task = Cifar10(settings())
     built = task.model()
     decayed, others = task.optimizer(built).param_groups
-    assert {parameter.dim() for parameter in decayed["params"]} == {2, 4} and decayed["weight_decay"] == 1e-3
-    assert {parameter.dim() for parameter in others["params"]} == {1} and others["weight_decay"] == 0
+    assert {parameter.dim() for parameter in decayed["params"]} == {2, 4} and decayed[
+        "weight_decay"
+    ] == 1e-3
+    assert {parameter.dim() for parameter in others["params"]} == {1} and others[
+        "weight_decay"
+    ] == 0
     assert len(decayed["params"]) + len(others["params"]) == len(list(built.parameters()))
     assert isinstance(Cifar10(settings(optimizer="adam")).optimizer(built), torch.optim.Adam)
 
@@ -79,7 +131,9 @@ def test_batches_pictures_and_mirror_images(cifar10: Path) -> None:
     train, validation = task.data()
     batch = train.batch(torch.arange(10, 20))
     images, labels = task.augment(batch, 1)
-    assert images.shape == (10, 3, 32, 32) and images.is_contiguous(memory_format=torch.channels_last)
+    assert images.shape == (10, 3, 32, 32) and images.is_contiguous(
+        memory_format=torch.channels_last
+    )
     assert torch.equal(labels, batch[2]) and not torch.equal(images, task.augment(batch, 2)[0])
     assert labels.tolist() == [4, 7, 7, 2, 9, 9, 9, 3, 2, 6]
     assert task.pictures(batch)[0, 0, 0].tolist() == batch[1][0, :, 0].tolist()
@@ -100,10 +154,22 @@ REFUSED = {
         "arch=resnett18: there is no network of that name",
         "did you mean resnet18? known: resnet18, res",
     ),
-    "arch=$(touch x)": ("arch=$(touch x): there is no network of that name", "small, squeezenet1_0"),
-    "arch=resnet50": ("cifar10 with arch=resnet50 needs torchvision, which is not", "pip install torchvision"),
-    "pretrained=true": ("pretrained=true: no weights of arch=small are known", "arch=resnet18 or arch=resnet50"),
-    "arch=resnet18 pretrained=true": ("weights:resnet18 is not on this machine", "rampup fetch weights:resnet18"),
+    "arch=$(touch x)": (
+        "arch=$(touch x): there is no network of that name",
+        "small, squeezenet1_0",
+    ),
+    "arch=resnet50": (
+        "cifar10 with arch=resnet50 needs torchvision, which is not",
+        "pip install torchvision",
+    ),
+    "pretrained=true": (
+        "pretrained=true: no weights of arch=small are known",
+        "arch=resnet18 or arch=resnet50",
+    ),
+    "arch=resnet18 pretrained=true": (
+        "weights:resnet18 is not on this machine",
+        "rampup fetch weights:resnet18",
+    ),
 }
 
 
@@ -127,19 +193,26 @@ def test_a_sweep_looks_at_what_each_point_needs(cli: Any, cifar10: Path, tmp_pat
     (tmp_path / "cache/rampup/data/cifar10").symlink_to(cifar10)
     words = ("sweep", "cifar10", "arch=resnet18", "samples=10")
     done = cli(*words, "pretrained=false,true", check=3, XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert "weights:resnet18 is not on this machine" in done.stderr and "in the point pretrained=True" in done.stderr
+    assert (
+        "weights:resnet18 is not on this machine" in done.stderr
+        and "in the point pretrained=True" in done.stderr
+    )
     assert not cli.runs.exists()
 
 
 def test_a_torchvision_that_can_not_be_imported_is_told_in_the_job() -> None:
-    """Where it is installed and does not fit torch, only the import shows it. Here it is not there at all."""
+    """Where it is installed and does not fit torch, only the import shows it. Here it is not there
+    at all."""
     with pytest.raises(RampupError, match="arch=resnet50: torchvision can't be imported") as caught:
         model.build(settings(arch="resnet50"))
     assert caught.value.hint == "arch=small or arch=resnet18 or arch=mlp need none"
 
 
-def test_trained_weights_are_fetched_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for torchvision's file, for it can't be had here: the same names, another stem and head."""
+def test_trained_weights_are_fetched_and_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for torchvision's file, for it can't be had here: the same names, another stem and
+    head."""
     import hashlib
 
     torch.manual_seed(1)
@@ -151,7 +224,9 @@ def test_trained_weights_are_fetched_and_loaded(tmp_path: Path, monkeypatch: pyt
     known = WEIGHTS["weights:resnet18"]
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     files = (DataFile(file.name, file.stat().st_size, sha256=digest),)
-    monkeypatch.setitem(WEIGHTS, known.name, known._replace(files=files, address="http://127.0.0.1:9/{file}"))
+    monkeypatch.setitem(
+        WEIGHTS, known.name, known._replace(files=files, address="http://127.0.0.1:9/{file}")
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert fetch.fetch(known.name, file, print, lambda done, total: None).source == str(file)
     torch.manual_seed(2)
@@ -159,5 +234,7 @@ def test_trained_weights_are_fetched_and_loaded(tmp_path: Path, monkeypatch: pyt
     assert torch.equal(built["layer3.1.conv2.weight"], trained["layer3.1.conv2.weight"])
     assert built["conv1.weight"].shape == (64, 3, 3, 3) and built["fc.bias"].shape == (10,)
     torch.save({"other": torch.ones(1)}, fetch.folder(known.name) / file.name)
-    with pytest.raises(RampupError, match="the weights of weights:resnet18 do not fit arch=resnet18"):
+    with pytest.raises(
+        RampupError, match="the weights of weights:resnet18 do not fit arch=resnet18"
+    ):
         model.build(settings(arch="resnet18", pretrained=True))

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rampup import rank, rundir
+from rampup import rank
 from rampup.launchers import spawn
-from rampup.records import write_json
-from rampup.rundir import RunDir
+from rampup.rundir import files as rundir
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import write_json
 
 HOSTILE = (
     "two words",
@@ -46,7 +47,9 @@ def test_arguments_that_are_not_unicode_arrive_unchanged(cli) -> None:
 
 
 def test_settings_arrive_unchanged(cli) -> None:
-    script = cli.script("import rampup; open('seen', 'w', newline='').write(rampup.init().config['text'])")
+    script = cli.script(
+        "import rampup; open('seen', 'w', newline='').write(rampup.init().config['text'])"
+    )
     value = "\n".join(HOSTILE)
     cli.run_command("python", script, options=(f"text={value}",))
     assert (cli.cwd / "seen").read_text() == value
@@ -64,7 +67,11 @@ def test_ranks_have_the_context_of_torchrun(cli) -> None:
     ranks = [json.loads((cli.cwd / f"rank{number}.json").read_text()) for number in range(3)]
     for number, seen in enumerate(ranks):
         assert (seen["RANK"], seen["LOCAL_RANK"]) == (str(number), str(number))
-        assert (seen["WORLD_SIZE"], seen["LOCAL_WORLD_SIZE"], seen["OMP_NUM_THREADS"]) == ("3", "3", "2")
+        assert (seen["WORLD_SIZE"], seen["LOCAL_WORLD_SIZE"], seen["OMP_NUM_THREADS"]) == (
+            "3",
+            "3",
+            "2",
+        )
         assert json.loads(seen["TF_CONFIG"])["task"] == {"type": "worker", "index": number}
         assert len(set(json.loads(seen["TF_CONFIG"])["cluster"]["worker"])) == 3
     assert len({seen["MASTER_PORT"] for seen in ranks}) == 1
@@ -96,7 +103,15 @@ def test_each_rank_has_a_log(cli) -> None:
 def test_output_passes_through_and_json_keeps_stdout_clean(cli) -> None:
     assert cli("run", "--", "echo", "hello").stdout == "hello\n"
     done = cli("run", "--json", "--", "echo", "hello")
-    assert set(json.loads(done.stdout)) >= {"id", "dir", "state", "exit_code", "attempts", "metrics", "best"}
+    assert set(json.loads(done.stdout)) >= {
+        "id",
+        "dir",
+        "state",
+        "exit_code",
+        "attempts",
+        "metrics",
+        "best",
+    }
     assert "hello" in done.stderr
 
 
@@ -119,7 +134,8 @@ def test_a_failing_script_fails_the_run(cli, code: str, cause: str) -> None:
 
 
 def test_every_attempt_runs_the_code_as_submitted(cli) -> None:
-    """The script is run from the copy in the run directory, with the user's own working directory."""
+    """The script is run from the copy in the run directory, with the user's own working
+    directory."""
     script = cli.script("import os, sys; print(os.getcwd()); print(os.path.abspath(sys.argv[0]))")
     run = cli.run_command("python", script)
     cwd, ran = cli("logs", run["id"]).stdout.splitlines()
@@ -128,21 +144,25 @@ def test_every_attempt_runs_the_code_as_submitted(cli) -> None:
 
 
 def test_a_file_of_settings(cli) -> None:
-    cli.script("import rampup; run = rampup.init(); run.log(step=1, seen=run.config.lr)", "train.py")
-    (cli.cwd / "rampup.toml").write_text('command = ["python", "train.py"]\nname = "mine"\n[train]\nlr = 0.5\n')
+    cli.script(
+        "import rampup; run = rampup.init(); run.log(step=1, seen=run.config.lr)", "train.py"
+    )
+    (cli.cwd / "rampup.toml").write_text(
+        'command = ["python", "train.py"]\nname = "mine"\n[train]\nlr = 0.5\n'
+    )
     run = cli.json("run", "rampup.toml", "lr=0.25")
     assert (run["name"], run["metrics"]["seen"]) == ("mine", 0.25)
     assert (Path(run["dir"]) / "rampup.toml").read_text() == (cli.cwd / "rampup.toml").read_text()
     assert cli.json("run")["metrics"]["seen"] == 0.5
     assert "did you mean lr" in cli("run", "rampup.toml", "lrr=1", check=3).stderr
-    assert cli.run_command("python", "train.py")["metrics"]["seen"] == 0.5, "the file beside the script counts too"
+    assert cli.run_command("python", "train.py")["metrics"]["seen"] == 0.5, (
+        "the file beside the script counts too"
+    )
 
 
 def test_rows_are_on_the_disk_within_seconds_and_after_a_cancel(cli, eventually) -> None:
     """A loop that logs quickly and is then silent."""
-    text = (
-        "import rampup, time\nrun = rampup.init()\nfor step in range(50): run.log(step=step, loss=1.0)\ntime.sleep(60)"
-    )
+    text = "import rampup, time\nrun = rampup.init()\nfor step in range(50): run.log(step=step, loss=1.0)\ntime.sleep(60)"
     done = cli("run", "--detach", "--json", "--", "python", cli.script(text))
     run = json.loads(done.stdout)["id"]
     eventually(lambda: len(cli.json("show", run, "--history")) == 50, seconds=10, what="all rows")
@@ -155,7 +175,9 @@ def test_a_closed_pipe_does_not_end_the_run(cli) -> None:
         "import time\nfor line in range(30):\n    print(line, flush=True); time.sleep(0.1)\nopen('done', 'w')"
     )
     shell = f"{sys.executable} -m rampup run -- python {script} | head -n 1"
-    done = subprocess.run(["bash", "-c", shell], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", shell], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout == "0\n"
     assert "goes on" in done.stderr
     assert (cli.cwd / "done").exists() and cli.json("show")["state"] == "completed"

@@ -1,4 +1,5 @@
-"""Starting, watching, stopping: from another terminal, after the terminal is gone, and with Ctrl-C."""
+"""Starting, watching, stopping: from another terminal, after the terminal is gone, and with
+Ctrl-C."""
 
 import json
 import os
@@ -43,7 +44,9 @@ def test_a_detached_run_survives_its_terminal(cli, eventually) -> None:
 
 def test_wait_tells_the_outcome(cli) -> None:
     for code, expected in ((0, 0), (3, 100)):
-        run = json.loads(cli("run", "--detach", "--json", "--", "sh", "-c", f"sleep 0.3; exit {code}").stdout)["id"]
+        run = json.loads(
+            cli("run", "--detach", "--json", "--", "sh", "-c", f"sleep 0.3; exit {code}").stdout
+        )["id"]
         assert cli.json("wait", run, check=expected)["exit_code"] == expected
 
 
@@ -115,10 +118,14 @@ def test_when_a_rank_fails_the_others_end_and_its_traceback_is_shown(cli) -> Non
 
 
 def test_list_show_and_latest(cli) -> None:
-    first = cli.run_command("true", options=("--name=zzz",))  # names that sort the wrong way, within one second
+    # names that sort the wrong way, within one second
+    first = cli.run_command("true", options=("--name=zzz",))
     second = cli.run_command("false", options=("--name=aaa",), check=100)
     rows = cli.json("list")
-    assert [(row["name"], row["state"]) for row in rows] == [("aaa", "failed"), ("zzz", "completed")]
+    assert [(row["name"], row["state"]) for row in rows] == [
+        ("aaa", "failed"),
+        ("zzz", "completed"),
+    ]
     assert cli.json("show")["id"] == second["id"]
     assert cli.json("show", first["id"][:4])["id"] == first["id"]
     assert cli.json("show", first["dir"])["id"] == first["id"]

@@ -1,4 +1,5 @@
-"""The README's and the guides' commands are run as they stand, with the files that the guides show."""
+"""The README's and the guides' commands are run as they stand, with the files that the guides
+show."""
 
 import re
 from pathlib import Path
@@ -10,7 +11,9 @@ from pages import ROOT, commands_of, pages, run_page
 @pytest.mark.parametrize("page", pages(with_slurm=False), ids=lambda page: page.stem)
 def test_the_commands_of_a_page_work(cli, page: Path, mnist: Path) -> None:
     if page.stem == "keras":
-        pytest.importorskip("tf_keras", reason="the commands of this page need tensorflow and tf_keras")
+        pytest.importorskip(
+            "tf_keras", reason="the commands of this page need tensorflow and tf_keras"
+        )
     run_page(cli, page)
 
 
@@ -24,6 +27,14 @@ def test_pages_have_commands_and_links_lead_somewhere() -> None:
 
 def test_the_map_names_what_is_there() -> None:
     text = (ROOT / "README.md").read_text()
-    rooms = [path for path in (ROOT / "rampup").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
-    missing = [path.name for path in rooms if path.name.strip("_") not in text and not path.name.startswith("__")]
+    rooms = [
+        path
+        for path in (ROOT / "rampup").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    ]
+    missing = [
+        path.name
+        for path in rooms
+        if path.name.strip("_") not in text and not path.name.startswith("__")
+    ]
     assert missing == []

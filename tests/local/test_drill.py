@@ -1,4 +1,5 @@
-"""`rampup drill` on this machine: kill -9 at any moment, other faults, and what it says of a run that is not sound."""
+"""`rampup drill` on this machine: kill -9 at any moment, other faults, and what it says of a run
+that is not sound."""
 
 import json
 import os
@@ -19,7 +20,8 @@ HEAVY = {"torch": ROOT / "benchmarks" / "heavy", "keras": ROOT / "benchmarks" / 
 KILLS = {("torch", 1): 7, ("torch", 2): 5, ("torch", 3): 3, ("keras", 1): 3, ("keras", 2): 2}
 """For each engine, with so many ranks."""
 IN_SAVE = {"torch": 0.2, "keras": 0.1}
-"""The share of the time in which a checkpoint is being written, at least; TensorFlow takes longer to start."""
+"""The share of the time in which a checkpoint is being written, at least; TensorFlow takes longer
+to start."""
 LOOP = """
     import os, random, time
     import rampup
@@ -38,7 +40,9 @@ LOOP = """
 
 
 def drill(cli: Cli, *words: str, command: tuple[str, ...] = (), check: int = 0) -> dict[str, Any]:
-    done = cli("drill", *words, "--json", *(("--", *command) if command else ()), check=check, timeout=300)
+    done = cli(
+        "drill", *words, "--json", *(("--", *command) if command else ()), check=check, timeout=300
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -50,8 +54,14 @@ def loop(cli: Cli, touch: str = "") -> tuple[str, str]:
 def still_running(cli: Cli) -> list[list[str]]:
     folder = str(cli.runs)
     commands = {pid: command_of(pid) for pid in all_pids()}
-    ours = {pid for pid in commands if environment_of(pid).get("RAMPUP_RUN_DIR", "").startswith(folder)}
-    return [words for pid, words in commands.items() if pid in ours or any(word.startswith(folder) for word in words)]
+    ours = {
+        pid for pid in commands if environment_of(pid).get("RAMPUP_RUN_DIR", "").startswith(folder)
+    }
+    return [
+        words
+        for pid, words in commands.items()
+        if pid in ours or any(word.startswith(folder) for word in words)
+    ]
 
 
 @pytest.mark.parametrize(("engine", "world"), KILLS)
@@ -62,10 +72,19 @@ def test_kill_9_at_any_moment_loses_nothing(cli: Cli, engine: str, world: int) -
     names = ("rank-killed", "ranks-killed", "launcher-killed")
     kills = [word for name in names for word in ("--fault", name)]
     steps = 10 + 3 * world + (5 if engine == "keras" else 0)  # more ranks take longer to start
-    words = (str(HEAVY[engine]), f"steps={steps}", "checkpoint.every=1steps", "--tasks-per-node", str(world), *kills)
+    words = (
+        str(HEAVY[engine]),
+        f"steps={steps}",
+        "checkpoint.every=1steps",
+        "--tasks-per-node",
+        str(world),
+        *kills,
+    )
     found = drill(cli, *words, "--kills", str(KILLS[engine, world]), "--seed", str(world))
     trials = found["trials"]
-    assert Counter(trial["fault"] for trial in trials) == Counter((names * 3)[: KILLS[engine, world]]), "in turn"
+    assert Counter(trial["fault"] for trial in trials) == Counter(
+        (names * 3)[: KILLS[engine, world]]
+    ), "in turn"
     assert found["in_save"] >= IN_SAVE[engine]
     for trial in trials:
         assert (trial["survived"], trial["equal"], trial["why"]) == (True, True, "")
@@ -96,7 +115,9 @@ def test_a_run_that_is_not_repeatable_is_told_and_kept(cli: Cli) -> None:
     row = next(line for line in done.stdout.splitlines() if line.startswith("ranks-killed"))
     assert "survived" in row and row.endswith("NO")
     kept = done.stderr.partition("the runs are kept in ")[2].split()[0]
-    assert len(list(Path(kept).glob("*/run.json"))) == 2, "the undisturbed run and the one that differs"
+    assert len(list(Path(kept).glob("*/run.json"))) == 2, (
+        "the undisturbed run and the one that differs"
+    )
     assert not cli("list", "--json").stdout.strip("[]\n"), "runs of drills are not the user's runs"
 
 
@@ -106,14 +127,21 @@ def test_a_run_that_fails_without_any_fault(cli: Cli) -> None:
 
 
 def test_what_only_the_run_itself_can_tell(cli: Cli) -> None:
-    short = cli.script("import rampup; run = rampup.init(); run.should_stop; run.log(step=1, loss=0.5)")
+    short = cli.script(
+        "import rampup; run = rampup.init(); run.should_stop; run.log(step=1, loss=0.5)"
+    )
     faults = ("--fault", "stop-and-resume", "--fault", "torn-checkpoint")
     impossible = drill(cli, *faults, command=("python", short))["impossible"]
     assert "too short" in impossible["stop-and-resume"]
     deaf = cli.script("import time, rampup; rampup.init().log(step=1, loss=0.5); time.sleep(3)")
-    assert "should_stop" in drill(cli, *faults[:2], command=("python", deaf))["impossible"]["stop-and-resume"]
+    assert (
+        "should_stop"
+        in drill(cli, *faults[:2], command=("python", deaf))["impossible"]["stop-and-resume"]
+    )
     assert "no checkpoints" in impossible["torn-checkpoint"]
-    assert "rampup.init()" in drill(cli, *faults, command=("true",))["impossible"]["torn-checkpoint"]
+    assert (
+        "rampup.init()" in drill(cli, *faults, command=("true",))["impossible"]["torn-checkpoint"]
+    )
 
 
 def test_ctrl_c_leaves_nothing_running(cli: Cli, eventually: Callable[..., None]) -> None:

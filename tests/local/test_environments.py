@@ -1,4 +1,5 @@
-"""`--env` and `--software` on this machine: what is refused before anything starts, what ranks get, what is told."""
+"""`--env` and `--software` on this machine: what is refused before anything starts, what ranks get,
+what is told."""
 
 import json
 import os
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from site_software import LMOD, Site, toml_of
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 TELL = """
 import json, os, sys
@@ -27,7 +28,11 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture
 def cli(cli: Any, tmp_path: Path) -> Any:
     """With a folder of programs that is first on PATH, and profiles of its own."""
-    for name in [name for name in cli.env if name.startswith(("LMOD", "_ModuleTable", "MODULE", "CONDA", "VIRTUAL"))]:
+    for name in [
+        name
+        for name in cli.env
+        if name.startswith(("LMOD", "_ModuleTable", "MODULE", "CONDA", "VIRTUAL"))
+    ]:
         del cli.env[name]
     cli.programs = tmp_path / "programs"
     cli.env["PATH"] = f"{cli.programs}:{cli.env['PATH']}"
@@ -43,20 +48,28 @@ def write_profile(cli: Any, **keys: Any) -> str:
 
 
 def told(run: dict[str, Any], rank: int = 0, attempt: int = 1) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RunDir(run["dir"]).attempt(attempt).rank_log(rank).read_text().splitlines()[-1])
+    found: dict[str, Any] = json.loads(
+        RunDir(run["dir"]).attempt(attempt).rank_log(rank).read_text().splitlines()[-1]
+    )
     return found
 
 
-# what runs --------------------------------------------------------------------------------------------------------
+# what runs ----------------------------------------------------------------------------------------
 
 
 def test_a_command_in_a_venv_named_by_a_relative_path(cli, site: Site) -> None:
     venv = site.venv(rampup=False)
     relative = os.path.relpath(venv, cli.cwd)
-    run = cli.run_command("python", cli.script(TELL), options=("--env", relative, "--tasks-per-node", "2"))
+    run = cli.run_command(
+        "python", cli.script(TELL), options=("--env", relative, "--tasks-per-node", "2")
+    )
     for rank in (0, 1):
         found = told(run, rank)
-        assert (found["prefix"], found["VIRTUAL_ENV"], found["RANK"]) == (str(venv), str(venv), str(rank))
+        assert (found["prefix"], found["VIRTUAL_ENV"], found["RANK"]) == (
+            str(venv),
+            str(venv),
+            str(rank),
+        )
     config = RunDir(run["dir"]).config
     assert config["resources"]["env"] == config["environment"]["env"] == str(venv)
     assert config["argv"][0] == "python"
@@ -76,27 +89,41 @@ def test_a_recipe_in_a_venv(cli, site: Site) -> None:
 
 @pytest.mark.skipif(not LMOD.exists(), reason="Lmod is not installed: apt-get install lmod")
 def test_modules_where_a_profile_has_them(cli, site: Site) -> None:
-    profile = {"scheduler": "local", "launcher": "spawn", "modules": ["gcc"], "default_software": "old", **site.profile}
-    name = write_profile(cli, **profile, software={"old": ["python/3.7.4"], "none-such": ["nosuch/1"]})
+    profile = {
+        "scheduler": "local",
+        "launcher": "spawn",
+        "modules": ["gcc"],
+        "default_software": "old",
+        **site.profile,
+    }
+    name = write_profile(
+        cli, **profile, software={"old": ["python/3.7.4"], "none-such": ["nosuch/1"]}
+    )
     run = cli.run_command("python", cli.script(TELL), options=("--on", name))
     assert told(run)["WHOSE_PYTHON"] == "the module's"
     assert told(run)["LOADEDMODULES"] == "gcc/1.0:python/3.7.4"
     assert "modules: gcc/1.0 python/3.7.4" in cli("show", run["id"]).stdout
     bare = cli.run_command("python", cli.script(TELL), options=("--on", name, "--software", "none"))
     assert (told(bare)["WHOSE_PYTHON"], told(bare)["LOADEDMODULES"]) == (None, "gcc/1.0")
-    failed = cli.run_command("python", "script.py", options=("--on", name, "--software", "none-such"), check=100)
+    failed = cli.run_command(
+        "python", "script.py", options=("--on", name, "--software", "none-such"), check=100
+    )
     found = cli.json("why", failed["id"])
     assert found["problem"] == "modules" and "module load nosuch/1 failed on " in found["cause"]
     assert "module avail nosuch/1" in found["remedy"]
     assert "cause: module load nosuch/1 failed on " in cli("show", failed["id"]).stdout
-    note = cli("run", "--on", name, "--dry-run", "--", "python", "script.py", VIRTUAL_ENV="/my/env").stderr
+    note = cli(
+        "run", "--on", name, "--dry-run", "--", "python", "script.py", VIRTUAL_ENV="/my/env"
+    ).stderr
     assert "not of /my/env, which is active here; try: --env /my/env" in note
 
 
 def test_a_container_gets_the_program_and_its_places(cli, site: Site) -> None:
     """With a stand-in for apptainer."""
     image = site.apptainer(cli.programs)
-    run = cli.run_command("python", cli.script(TELL), "a b", options=("--env", f"container:{image}"))
+    run = cli.run_command(
+        "python", cli.script(TELL), "a b", options=("--env", f"container:{image}")
+    )
     assert (told(run)["INSIDE_IMAGE"], told(run)["WHOSE_PYTHON"]) == (str(image), "the image's")
     [words] = site.told()
     place, cwd = run["dir"], str(cli.cwd)
@@ -137,13 +164,18 @@ def test_resume_keeps_the_environment_or_takes_another(cli, site: Site) -> None:
     subprocess.run(["rm", "-r", site.envs], check=True)
     cli("resume", run["id"], check=100)
     found = cli.json("why", run["id"])
-    assert found["problem"] == "environment" and "conda:torch2 can't be activated on " in found["cause"]
+    assert (
+        found["problem"] == "environment"
+        and "conda:torch2 can't be activated on " in found["cause"]
+    )
     assert "--env" in found["remedy"]
 
 
 def test_a_file_names_an_environment_beside_it(cli, site: Site) -> None:
     venv = site.venv("beside", rampup=False)
-    (site.folder / "rampup.toml").write_text(f'command = ["python", "tell.py"]\n[resources]\nenv = "{venv.name}"\n')
+    (site.folder / "rampup.toml").write_text(
+        f'command = ["python", "tell.py"]\n[resources]\nenv = "{venv.name}"\n'
+    )
     (site.folder / "tell.py").write_text(TELL)
     done = cli("run", str(site.folder / "rampup.toml"), "--json")
     assert told(json.loads(done.stdout.splitlines()[-1]))["prefix"] == str(venv)
@@ -159,7 +191,7 @@ def test_a_dry_run_shows_the_lines(cli, site: Site) -> None:
     assert found["environment"]["env"] == f"container:{image}"
 
 
-# what is refused --------------------------------------------------------------------------------------------------
+# what is refused ----------------------------------------------------------------------------------
 
 
 def refused(cli: Any, *words: str) -> str:
@@ -184,7 +216,11 @@ def test_environments_that_are_not_there(cli, site: Site) -> None:
         ("conda:./x", "it has no conda-meta", "conda env list"),
         ("container:", "names no image", "IMAGE.sif"),
         ("container:x.sif", f"there is no image {cli.cwd}/x.sif", f"ls {cli.cwd}"),
-        ("container:docker://python", "images are run, not built", "apptainer pull image.sif docker://python"),
+        (
+            "container:docker://python",
+            "images are run, not built",
+            "apptainer pull image.sif docker://python",
+        ),
         (f"container:{site.folder}/t.sif", "neither apptainer nor singularity", "--on CLUSTER"),
         ("two\nlines", "no name of a module or an environment", "screen"),
     ):
@@ -193,7 +229,9 @@ def test_environments_that_are_not_there(cli, site: Site) -> None:
 
 
 def test_lists_that_are_not_there(cli) -> None:
-    assert "cluster local has no list of modules 'pytorch'" in refused(cli, "--software", "pytorch", "--", "true")
+    assert "cluster local has no list of modules 'pytorch'" in refused(
+        cli, "--software", "pytorch", "--", "true"
+    )
     name = write_profile(cli, scheduler="local", software={"pytorch": ["a"]})
     said = refused(cli, "--on", name, "--software", "pytroch", "--", "true")
     assert "no list of modules 'pytroch'" in said and "pytorch" in said

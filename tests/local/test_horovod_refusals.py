@@ -1,4 +1,5 @@
-"""strategy=horovod without Horovod, or with ranks that MPI has not started, is refused before anything starts."""
+"""strategy=horovod without Horovod, or with ranks that MPI has not started, is refused before
+anything starts."""
 
 from pathlib import Path
 
@@ -12,7 +13,9 @@ TWO = ("run", "ionosphere", "strategy=horovod", "--tasks-per-node", "2")
 def stand_in(folder: Path) -> dict[str, str]:
     """A Horovod that can be found and not used: nothing may import it before a run is refused."""
     (folder / "horovod").mkdir(parents=True)
-    (folder / "horovod" / "__init__.py").write_text("raise RuntimeError('nobody may import this')\n")
+    (folder / "horovod" / "__init__.py").write_text(
+        "raise RuntimeError('nobody may import this')\n"
+    )
     return {"PYTHONPATH": str(folder)}
 
 
@@ -30,15 +33,31 @@ def test_absent(cli: Cli) -> None:
 
 def test_plain_ranks(cli: Cli, tmp_path: Path) -> None:
     said = refused(cli, *TWO, **stand_in(tmp_path / "found"))
-    assert "strategy=horovod needs ranks that MPI has started, and the launcher spawn starts plain ones" in said
+    assert (
+        "strategy=horovod needs ranks that MPI has started, and the launcher spawn starts plain ones"
+        in said
+    )
     assert "hint: --launcher mpirun" in said
 
 
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
 def test_plain_ranks_of_slurm(cli: Cli, tmp_path: Path, launcher: str) -> None:
-    words = ("run", "ionosphere", "strategy=horovod", "--nodes", "2", "--on", "kebnekaise", "--launcher", launcher)
+    words = (
+        "run",
+        "ionosphere",
+        "strategy=horovod",
+        "--nodes",
+        "2",
+        "--on",
+        "kebnekaise",
+        "--launcher",
+        launcher,
+    )
     said = refused(cli, *words, **stand_in(tmp_path / "found"))
-    assert f"the launcher {launcher} starts plain ones" in said and "--launcher mpirun, or --launcher pmix" in said
+    assert (
+        f"the launcher {launcher} starts plain ones" in said
+        and "--launcher mpirun, or --launcher pmix" in said
+    )
 
 
 def test_one_rank_has_nothing_to_add_up(cli: Cli) -> None:

@@ -1,4 +1,5 @@
-"""What the keras engine computes with: threads by the CPUs of the task, oneDNN, the GPUs that `--devices` leaves."""
+"""What the keras engine computes with: threads by the CPUs of the task, oneDNN, the GPUs that
+`--devices` leaves."""
 
 import json
 import subprocess
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 from conftest import Cli
 
-pytestmark = pytest.mark.skipif(find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'"
+)
 
 TELLS = """
 import json
@@ -41,7 +44,7 @@ RUN = ("run", "tells:build_model", "data=tells:load_data", "epochs=1")
 GPUS = """
 import json
 
-from rampup.engines import keras_setup
+from rampup.engines.keras import setup as keras_setup
 from rampup.runtime.context import RankContext
 
 tf = keras_setup.tf
@@ -114,7 +117,9 @@ def test_a_rank_takes_its_share_of_the_gpus_and_their_memory_grows() -> None:
     assert done.returncode == 0, done.stderr
     all_four, second_half, too_few, only_one = json.loads(done.stdout)
     assert all_four[0] == ["GPU:0", "GPU:1", "GPU:2", "GPU:3"]
-    assert second_half[:2] == [["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]], "its own names, and which they are"
+    assert second_half[:2] == [["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]], (
+        "its own names, and which they are"
+    )
     assert second_half[2] == [["GPU:2", True], ["GPU:3", True]]
     assert too_few[:2] == [["GPU:0"], ["GPU:1"]], "each is shared by as many ranks"
     assert only_one[:2] == [["GPU:0"], ["GPU:0"]], "where Slurm has bound one to each task"
@@ -122,7 +127,9 @@ def test_a_rank_takes_its_share_of_the_gpus_and_their_memory_grows() -> None:
 
 def test_doctor_lists_the_devices(cli: Cli) -> None:
     tool = cli.cwd / "nvidia-smi"  # a stand-in: there is no GPU here
-    tool.write_text("#!/bin/sh\necho 'GPU 0: Big One (UUID: GPU-1)'\necho 'GPU 1: Small One (UUID: GPU-2)'\n")
+    tool.write_text(
+        "#!/bin/sh\necho 'GPU 0: Big One (UUID: GPU-1)'\necho 'GPU 1: Small One (UUID: GPU-2)'\n"
+    )
     tool.chmod(0o755)
     found = cli("doctor", check=None, PATH=f"{cli.cwd}:{cli.env['PATH']}").stdout
     assert "GPUs: GPU 0: Big One, GPU 1: Small One" in found
@@ -130,8 +137,8 @@ def test_doctor_lists_the_devices(cli: Cli) -> None:
 
 
 WORLDS = """
-from rampup.engines import keras_setup
-from rampup.engines.keras_world import world_of
+from rampup.engines.keras import setup as keras_setup
+from rampup.engines.keras.world import world_of
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
@@ -146,7 +153,9 @@ except RampupError as error:
 
 
 def test_one_rank_alone_leaves_no_device_idle() -> None:
-    done = subprocess.run([sys.executable, "-c", WORLDS], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", WORLDS], capture_output=True, text=True, timeout=120
+    )
     replicas, refused = done.stdout.splitlines()
     assert replicas == "2"
     assert refused == "strategy=horovod trains on one device per rank, and rank 0 has 2"
@@ -154,8 +163,8 @@ def test_one_rank_alone_leaves_no_device_idle() -> None:
 
 SUMS = """
 import numpy as np
-from rampup.engines import keras_setup, keras_world
-from rampup.engines.keras_world import Distributed, World
+from rampup.engines.keras import setup as keras_setup, world as keras_world
+from rampup.engines.keras.world import Distributed, World
 from rampup.runtime.context import RankContext
 
 tf = keras_setup.tf

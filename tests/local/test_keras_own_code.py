@@ -1,11 +1,14 @@
-"""A user's own loss and own data may ask a tensor with plain Python, as under model.fit: both are rewritten."""
+"""A user's own loss and own data may ask a tensor with plain Python, as under model.fit: both are
+rewritten."""
 
 from importlib.util import find_spec
 
 import pytest
 from conftest import Cli
 
-pytestmark = pytest.mark.skipif(find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'"
+)
 
 ASKS = """
 import tensorflow as tf
@@ -42,5 +45,7 @@ def load_data():
 
 def test_own_loss_and_own_data_with_conditions(cli: Cli) -> None:
     cli.script(ASKS, "asks.py")
-    said = cli("run", "asks:build_model", "data=asks:load_data", "epochs=1", "monitor=val_loss").stdout
+    said = cli(
+        "run", "asks:build_model", "data=asks:load_data", "epochs=1", "monitor=val_loss"
+    ).stdout
     assert "val_loss=" in said

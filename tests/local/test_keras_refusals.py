@@ -1,4 +1,5 @@
-"""Without TensorFlow, with an old one, or with Keras 3 switched on, a run is refused before anything starts."""
+"""Without TensorFlow, with an old one, or with Keras 3 switched on, a run is refused before
+anything starts."""
 
 import json
 import subprocess
@@ -18,10 +19,17 @@ importlib.util.find_spec = lambda name, *rest: None if name in ("tensorflow", "t
 
 
 def software(folder: Path, version: str) -> dict[str, str]:
-    """Stand-ins that can be found and not used: nothing imports TensorFlow before a run is refused."""
-    for module, dist in (("tensorflow", "tensorflow"), ("tf_keras", "tf_keras"), ("sklearn", "scikit_learn")):
+    """Stand-ins that can be found and not used: nothing imports TensorFlow before a run is
+    refused."""
+    for module, dist in (
+        ("tensorflow", "tensorflow"),
+        ("tf_keras", "tf_keras"),
+        ("sklearn", "scikit_learn"),
+    ):
         (folder / module).mkdir(parents=True)
-        (folder / module / "__init__.py").write_text("raise RuntimeError('nobody may import this')\n")
+        (folder / module / "__init__.py").write_text(
+            "raise RuntimeError('nobody may import this')\n"
+        )
         info = folder / f"{dist}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n")
@@ -61,16 +69,31 @@ def environment(folder: Path, version: str) -> str:
 def test_too_old_in_the_environment_of_the_run(cli: Cli, tmp_path: Path) -> None:
     env = environment(tmp_path / "an env", "2.10.1")
     done = cli("run", "ionosphere", "--env", env, check=3)
-    assert f"{env}/bin/python: the keras engine needs TensorFlow 2.15 or newer, and here is 2.10" in done.stderr
+    assert (
+        f"{env}/bin/python: the keras engine needs TensorFlow 2.15 or newer, and here is 2.10"
+        in done.stderr
+    )
     assert f"hint: '{env}/bin/python' -m pip install 'rampup[keras]'" in done.stderr
     assert not list(cli.runs.glob("*/run.json")), "nothing was started"
 
 
-def test_what_is_seen_in_the_job_alone_is_told_by_each_rank_before_it_begins(cli: Cli, tmp_path: Path) -> None:
-    """As in a container: what is in it can't be asked before. A stand-in is found, and nothing of it is imported."""
-    run = json.loads(cli("run", "ionosphere", "--detach", "--json", **software(tmp_path / "new", "2.21.0")).stdout)
+def test_what_is_seen_in_the_job_alone_is_told_by_each_rank_before_it_begins(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """As in a container: what is in it can't be asked before. A stand-in is found, and nothing of
+    it is imported."""
+    run = json.loads(
+        cli(
+            "run", "ionosphere", "--detach", "--json", **software(tmp_path / "new", "2.21.0")
+        ).stdout
+    )
     cli("wait", run["id"], check=100)  # the stand-in can't train
-    old = {**cli.env, **software(tmp_path / "old", "2.10.1"), "RAMPUP_RUN_DIR": run["dir"], "RAMPUP_ATTEMPT": "1"}
+    old = {
+        **cli.env,
+        **software(tmp_path / "old", "2.10.1"),
+        "RAMPUP_RUN_DIR": run["dir"],
+        "RAMPUP_ATTEMPT": "1",
+    }
     argv = [sys.executable, "-m", "rampup.worker", run["dir"]]
     done = subprocess.run(argv, env=old, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
@@ -90,7 +113,10 @@ def test_keras_3_is_switched_on(cli: Cli, tmp_path: Path, word: str) -> None:
     ("words", "message"),
     [
         ("ionosphere strategy=mirored", "allowed: auto, single, mirrored, multiworker, horovod"),
-        ("ionosphere strategy=single --tasks-per-node 2", "strategy=single trains in one process, and this run has 2"),
+        (
+            "ionosphere strategy=single --tasks-per-node 2",
+            "strategy=single trains in one process, and this run has 2",
+        ),
         ("ionosphere inter_thread=2", "did you mean inter_threads?"),
         ("ionosphere cpu_devices=0", "cpu_devices"),
         ("ionosphere monitor_mode=$(id)", "allowed"),

@@ -1,4 +1,5 @@
-"""A LightningModule by its import path: what is wrong with it or its settings is said before anything starts.
+"""A LightningModule by its import path: what is wrong with it or its settings is said before
+anything starts.
 
 Nothing here imports lightning: the control side reads the source.
 """
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rampup import signatures
-from rampup.config import Request, resolve
-from rampup.diagnose.catalogue import preflight
-from rampup.engines import lightning_version
+from rampup.config.resolve import Request, resolve
+from rampup.config.targets import signatures
+from rampup.core.engines import lightning_version
+from rampup.core.spec import RunSpec
+from rampup.diagnose.preflight import preflight
 from rampup.errors import RampupError, Refused
-from rampup.spec import RunSpec
 
 MODULE = """
     from typing import Literal, Optional, Union
@@ -88,7 +89,12 @@ DATA = """
 def project(tmp_path: Path) -> Path:
     package = tmp_path / "pkg"
     package.mkdir()
-    for name, text in (("__init__", "from .model import Model"), ("model", MODULE), ("base", BASE), ("data", DATA)):
+    for name, text in (
+        ("__init__", "from .model import Model"),
+        ("model", MODULE),
+        ("base", BASE),
+        ("data", DATA),
+    ):
         (package / f"{name}.py").write_text(textwrap.dedent(text))
     return tmp_path
 
@@ -104,12 +110,23 @@ def refused(project: Path, target: str, *settings: str) -> str:
 
 
 def test_arguments_become_settings_with_their_types(project: Path) -> None:
-    spec = spec_of(project, "pkg.model:Model", "hidden=16", "lr=1", "sizes=1,2", "drop=0.5", "loss=mse", "part=0.5")
+    spec = spec_of(
+        project,
+        "pkg.model:Model",
+        "hidden=16",
+        "lr=1",
+        "sizes=1,2",
+        "drop=0.5",
+        "loss=mse",
+        "part=0.5",
+    )
     assert spec.train["hidden"] == 16
     assert spec.train["lr"] == 1.0 and isinstance(spec.train["lr"], float)
     assert (spec.train["sizes"], spec.train["drop"], spec.train["loss"]) == ([1, 2], 0.5, "mse")
     assert (spec.train["part"], spec.train["amount"], spec.train["name"]) == (0.5, 3, "a")
-    assert spec.train["max_epochs"] == 7, "one name, one value: the default of the module is the Trainer's too"
+    assert spec.train["max_epochs"] == 7, (
+        "one name, one value: the default of the module is the Trainer's too"
+    )
     assert spec.recipe and (spec.recipe.engine, spec.recipe.folder) == ("lightning", str(project))
     assert spec.name == "Model"
 
@@ -121,18 +138,34 @@ def test_a_default_that_the_engine_can_not_take_stays_the_classs_own(project: Pa
         "    def train_dataloader(self): ...\n"
     )
     train = spec_of(project, "odd:Odd").train
-    assert (train["strategy"], train["precision"], train["device"], train["seed"]) == ("auto", "32-true", "auto", 1)
+    assert (train["strategy"], train["precision"], train["device"], train["seed"]) == (
+        "auto",
+        "32-true",
+        "auto",
+        1,
+    )
 
 
 def test_devices_are_ranks(project: Path) -> None:
     words = ("hidden=1", "devices=2")
     assert spec_of(project, "pkg.model:Model", *words).resources.tasks_per_node == 2
     assert spec_of(project, "pkg.model:Model", "hidden=1").resources.tasks_per_node == 1
-    same = Request(target="pkg.model:Model", settings=words, options={"tasks_per_node": "2", "gpus_per_node": "4"})
+    same = Request(
+        target="pkg.model:Model",
+        settings=words,
+        options={"tasks_per_node": "2", "gpus_per_node": "4"},
+    )
     assert resolve(same, project).resources.tasks_per_node == 2
-    assert resolve(Request(target="pkg.model:Model", settings=words, dev=True), project).resources.tasks_per_node == 1
+    assert (
+        resolve(
+            Request(target="pkg.model:Model", settings=words, dev=True), project
+        ).resources.tasks_per_node
+        == 1
+    )
     other = Request(target="pkg.model:Model", settings=words, options={"tasks_per_node": "3"})
-    with pytest.raises(Refused, match=r"devices=2 \(command line\) and tasks_per_node=3 \(--tasks-per-node\)"):
+    with pytest.raises(
+        Refused, match=r"devices=2 \(command line\) and tasks_per_node=3 \(--tasks-per-node\)"
+    ):
         resolve(other, project)
 
 
@@ -163,7 +196,9 @@ def test_devices_are_ranks(project: Path) -> None:
         ("limit_train_batches=0", "trains nothing"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_the_nearest(project: Path, setting: str, words: str) -> None:
+def test_a_wrong_setting_is_refused_with_the_nearest(
+    project: Path, setting: str, words: str
+) -> None:
     assert words in refused(project, "pkg.model:Model", "hidden=1", setting)
 
 
@@ -191,11 +226,14 @@ def test_classes_are_followed_through_imports_and_bases(project: Path) -> None:
     assert spec_of(project, "pkg:Model", "hidden=1").train["hidden"] == 1
     assert spec_of(project, "pkg.model:Child", "depth=4").train["depth"] == 4
     wide = spec_of(project, "pkg.model:Wide", "depth=4", "width=5", "unheard=[1]")
-    assert (wide.train["depth"], wide.train["unheard"]) == (4, [1]), "**kwargs takes what nobody knows"
+    assert (wide.train["depth"], wide.train["unheard"]) == (4, [1]), (
+        "**kwargs takes what nobody knows"
+    )
 
 
 def test_arguments_of_your_own_stay_yours(project: Path) -> None:
-    """`classes` and `num_workers` are settings of the engine, unless a class has such an argument."""
+    """`classes` and `num_workers` are settings of the engine, unless a class has such an
+    argument."""
     spec = spec_of(project, "pkg.model:Model", "hidden=1", "classes=cat,dog", "num_workers=auto")
     assert (spec.train["classes"], spec.train["num_workers"]) == ("cat,dog", "auto")
     assert spec_of(project, "pkg.model:Model", "hidden=1").train["num_workers"] == "own"
@@ -215,7 +253,11 @@ def test_data_and_module_share_a_name(project: Path) -> None:
 
 def test_trainer_settings_are_those_of_the_installed_lightning(project: Path) -> None:
     spec = spec_of(
-        project, "pkg.model:Model", "hidden=1", "trainer.detect_anomaly=true", "trainer.val_check_interval=0.5"
+        project,
+        "pkg.model:Model",
+        "hidden=1",
+        "trainer.detect_anomaly=true",
+        "trainer.val_check_interval=0.5",
     )
     assert spec.train["trainer.detect_anomaly"] is True
     assert spec.train["trainer.val_check_interval"] == 0.5
@@ -244,11 +286,16 @@ def test_a_download_on_every_rank_is_a_note(project: Path) -> None:
 
 def test_a_module_without_validation_is_a_note(project: Path) -> None:
     """Also where its base comes from another file; not where the source does not tell."""
-    assert [cause.partition(":")[0] for cause in notes(project, "pkg.model:Child")] == ["Child has no validation_step"]
+    assert [cause.partition(":")[0] for cause in notes(project, "pkg.model:Child")] == [
+        "Child has no validation_step"
+    ]
     more = "\nclass Sure(Child):\n    validation_step = print\n\nclass Odd(Base, unheard.Mixin):\n    pass\n"
     (project / "pkg" / "model.py").write_text(textwrap.dedent(MODULE) + more)
     assert notes(project, "pkg.model:Sure") == notes(project, "pkg.model:Odd") == []
-    told = [finding.cause for finding in preflight(spec_of(project, "pkg.model:Child"), project / "runs")]
+    told = [
+        finding.cause
+        for finding in preflight(spec_of(project, "pkg.model:Child"), project / "runs")
+    ]
     assert any("Child has no validation_step" in cause for cause in told)
 
 
@@ -264,20 +311,26 @@ def test_a_module_without_loaders_needs_data(project: Path) -> None:
 
 
 def test_what_it_imports_must_be_there(project: Path) -> None:
-    (project / "pkg" / "base.py").write_text(textwrap.dedent(BASE) + "\nimport torchvision_is_absent.models\n")
+    (project / "pkg" / "base.py").write_text(
+        textwrap.dedent(BASE) + "\nimport torchvision_is_absent.models\n"
+    )
     source = signatures.locate("pkg.model", (project,))
     assert source and "torchvision_is_absent" in signatures.needed_packages(source)
     assert "pkg" not in signatures.needed_packages(source)
 
 
 @pytest.mark.parametrize("version", ["2.6.2", "2.6.3", "2.5.0"])
-def test_a_malicious_or_old_lightning_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_a_malicious_or_old_lightning_is_refused(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
     monkeypatch.setattr(lightning_version, "version", lambda name: version)
     with pytest.raises(RampupError, match=version):
         lightning_version.check_installed(may_be_absent=True)
 
 
-def test_a_lightning_that_is_absent_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lightning_that_is_absent_is_told_with_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def absent(name: str) -> str:
         raise lightning_version.PackageNotFoundError(name)
 
@@ -290,17 +343,32 @@ def test_a_lightning_that_is_absent_is_told_with_the_command(monkeypatch: pytest
 
 def test_the_command_line_refuses_before_anything_is_written(cli: Any, project: Path) -> None:
     cli.cwd = project
-    (project / "pkg" / "data.py").write_text(textwrap.dedent(DATA) + "\nimport torchvision_is_absent\n")
+    (project / "pkg" / "data.py").write_text(
+        textwrap.dedent(DATA) + "\nimport torchvision_is_absent\n"
+    )
     said = cli("run", "pkg.model:Model", "hidden=1", "data=pkg.data:Data", check=3).stderr
     assert "needs torchvision_is_absent, which is not installed" in said
     assert not cli.runs.exists()
-    rows = cli.json("run", "pkg.model:Model", "hidden=1", "name='; $(touch x)\n", "--dry-run")["settings"]
-    assert {"key": "train.name", "value": "'; $(touch x)\n", "origin": "command line"} in json.loads(json.dumps(rows))
+    rows = cli.json("run", "pkg.model:Model", "hidden=1", "name='; $(touch x)\n", "--dry-run")[
+        "settings"
+    ]
+    assert {
+        "key": "train.name",
+        "value": "'; $(touch x)\n",
+        "origin": "command line",
+    } in json.loads(json.dumps(rows))
 
 
 def test_one_batch_of_everything_shrinks_any_command_line(cli: Any) -> None:
-    found = cli.json("run", "digits", "--on", "nowhere", "--nodes", "8", "--dev", "--dry-run")["settings"]
+    found = cli.json("run", "digits", "--on", "nowhere", "--nodes", "8", "--dev", "--dry-run")[
+        "settings"
+    ]
     changed = {row["key"]: row["value"] for row in found if row["origin"] == "--dev"}
-    assert changed["train.max_steps"] == changed["train.eval_batches"] == changed["resources.nodes"] == 1
+    assert (
+        changed["train.max_steps"]
+        == changed["train.eval_batches"]
+        == changed["resources.nodes"]
+        == 1
+    )
     assert changed["checkpoint.every"] == "never"
     assert "loop of your own" in cli("run", "--dev", "--", "true", check=3).stderr

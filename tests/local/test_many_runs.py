@@ -1,4 +1,5 @@
-"""The control side with many runs: made by the generator of the benchmarks, listed, shown and reported."""
+"""The control side with many runs: made by the generator of the benchmarks, listed, shown and
+reported."""
 
 import json
 from pathlib import Path
@@ -12,12 +13,20 @@ def test_generated_runs_are_taken_for_real_ones(cli) -> None:
     rows = cli.json("list", "--all")
     assert [row["id"] for row in rows] == [id_of(number) for number in reversed(range(30))]
     states = [row["state"] for row in rows]
-    assert (states.count("completed"), states.count("failed"), states.count("cancelled")) == (24, 3, 3)
+    assert (states.count("completed"), states.count("failed"), states.count("cancelled")) == (
+        24,
+        3,
+        3,
+    )
     assert {row["name"] for row in rows} == {"bench"} and rows[-1]["created"] == 1.7e9
     assert rows[0]["metrics"]["epoch"] == 10 and rows[0]["ranks"] == 2 and rows[0]["wall_s"] == 12.5
     assert len(cli.json("list")) == 20, "the newest"
     assert cli.json("show", id_of(5))["state"] == "completed"
-    assert [row["id"] for row in cli.json("list", "--state", "failed")] == [id_of(20), id_of(10), id_of(0)]
+    assert [row["id"] for row in cli.json("list", "--state", "failed")] == [
+        id_of(20),
+        id_of(10),
+        id_of(0),
+    ]
 
 
 def test_a_run_without_any_file_is_still_listed(cli) -> None:

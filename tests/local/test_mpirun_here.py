@@ -1,4 +1,5 @@
-"""--launcher mpirun without a scheduler: programs of MPI on this machine, watched as all others are."""
+"""--launcher mpirun without a scheduler: programs of MPI on this machine, watched as all others
+are."""
 
 import json
 import os
@@ -58,7 +59,11 @@ def test_a_rank_that_fails_ends_all_and_is_named(cli: Cli) -> None:
 def test_cancelled_it_leaves_nothing_behind(cli: Cli, eventually: Any) -> None:
     run = cli("run", "--detach", *THREE, "--", "python", cli.script(SLEEPS)).stdout.strip()
     files = [cli.cwd / f"pid-{rank}" for rank in range(3)]
-    eventually(lambda: all(file.exists() and file.read_text() for file in files), 30, "the ranks have begun")
+    eventually(
+        lambda: all(file.exists() and file.read_text() for file in files),
+        30,
+        "the ranks have begun",
+    )
     cli("cancel", run)
     assert cli.json("show", run)["state"] == "cancelled"
     for file in files:
@@ -68,5 +73,8 @@ def test_cancelled_it_leaves_nothing_behind(cli: Cli, eventually: Any) -> None:
 
 def test_without_mpirun_nothing_is_started(cli: Cli) -> None:
     refused = cli("run", *THREE, "--", "/bin/true", check=3, PATH="/nowhere")
-    assert "there is no mpirun on this machine" in refused.stderr and "hint: install Open MPI" in refused.stderr
+    assert (
+        "there is no mpirun on this machine" in refused.stderr
+        and "hint: install Open MPI" in refused.stderr
+    )
     assert not cli.runs.exists() or not list(cli.runs.iterdir())

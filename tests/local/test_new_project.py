@@ -1,4 +1,5 @@
-"""`rampup new`: what it writes runs at once, passes its own test, and nothing of the user's is overwritten."""
+"""`rampup new`: what it writes runs at once, passes its own test, and nothing of the user's is
+overwritten."""
 
 import importlib.util
 import json
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rampup.config import Request, resolve
+from rampup.config.resolve import Request, resolve
 
 
 def test_runs_at_once_and_learns(cli: Any) -> None:
@@ -23,14 +24,18 @@ def test_runs_at_once_and_learns(cli: Any) -> None:
 
 
 @pytest.mark.parametrize(("engine", "needs"), [("lightning", "lightning"), ("keras", "tf_keras")])
-def test_a_project_of_another_engine_runs_at_once_and_passes_its_test(cli: Any, engine: str, needs: str) -> None:
+def test_a_project_of_another_engine_runs_at_once_and_passes_its_test(
+    cli: Any, engine: str, needs: str
+) -> None:
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"needs {needs}")
     cli("new", "mine", "--engine", engine)
     cli.cwd /= "mine"
     spec = cli.json("run", "channels=8", "--dry-run")
     settings = {row["key"]: row["origin"] for row in spec["settings"]}
-    assert settings["train.channels"] == "command line" and settings["train.lr"].endswith("rampup.toml")
+    assert settings["train.channels"] == "command line" and settings["train.lr"].endswith(
+        "rampup.toml"
+    )
     passes_its_test(cli)  # it trains on two ranks
 
 
@@ -63,7 +68,12 @@ def test_its_own_test_passes_and_the_script_runs_alone(cli: Any) -> None:
     cli.cwd /= "mine"
     passes_its_test(cli)
     alone = subprocess.run(
-        [sys.executable, "train.py"], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=100
+        [sys.executable, "train.py"],
+        cwd=cli.cwd,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert alone.returncode == 0, alone.stderr
 

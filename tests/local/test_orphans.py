@@ -22,7 +22,8 @@ FAMILY = """
 
 
 def processes_of(marker: str) -> list[int]:
-    """Every process whose environment names the run: children inherit it, whatever their parent is."""
+    """Every process whose environment names the run: children inherit it, whatever their parent
+    is."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -43,11 +44,17 @@ def test_nobody_outlives_a_killed(cli, eventually, victim: str) -> None:
     marker = f"RAMPUP_TEST_MARKER={cli.cwd}"
     cli.env["RAMPUP_TEST_MARKER"] = str(cli.cwd)
     running = cli.start("run", "--tasks-per-node=2", "--", "python", cli.script(FAMILY))
-    eventually(lambda: all((cli.cwd / f"ready-{rank}").exists() for rank in range(2)), what="both ranks")
+    eventually(
+        lambda: all((cli.cwd / f"ready-{rank}").exists() for rank in range(2)), what="both ranks"
+    )
     family = "command line, launcher, and per rank: guardian, rank, 2 workers, shell, sleep"
-    eventually(lambda: len(processes_of(marker)) >= 2 + 2 * 6, what=family)  # one that just became sleep shows nothing
+    # one that just became sleep shows nothing
+    eventually(lambda: len(processes_of(marker)) >= 2 + 2 * 6, what=family)
     os.kill(pid_of(victim, running.pid, cli), signal.SIGKILL)
-    eventually(lambda: [pid for pid in processes_of(marker) if pid != running.pid] == [], what="nobody left")
+    eventually(
+        lambda: [pid for pid in processes_of(marker) if pid != running.pid] == [],
+        what="nobody left",
+    )
     running.communicate(timeout=45)
     state = cli.json("show")["state"]
     assert state == ("cancelled" if victim == "command line" else "failed")
@@ -69,7 +76,9 @@ def test_a_launcher_killed_while_it_starts_leaves_nobody(cli, eventually, delay_
 
 def children_of(pid: int) -> list[int]:
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except OSError:
         return []
 

@@ -1,4 +1,5 @@
-"""On a terminal a report is made by itself: after a run, after `wait`, at the end of `--follow`. Never in a script."""
+"""On a terminal a report is made by itself: after a run, after `wait`, at the end of `--follow`.
+Never in a script."""
 
 import json
 import os
@@ -24,7 +25,12 @@ def on_terminal(cli: Any, *words: str, **env: str) -> tuple[int, str]:
     """The exit code, and all that a person sees."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [*RAMPUP, *words], cwd=cli.cwd, env={**cli.env, **env}, stdin=slave, stdout=slave, stderr=slave
+        [*RAMPUP, *words],
+        cwd=cli.cwd,
+        env={**cli.env, **env},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
     )
     os.close(slave)
     seen, deadline = b"", time.monotonic() + 60
@@ -47,7 +53,10 @@ def test_after_a_run_in_the_foreground(cli: Any) -> None:
     (run,) = cli.runs.iterdir()
     assert code == 0 and f"\nreport: {run / 'report.html'}\n" in seen, seen
     assert "<title>script" in (run / "report.html").read_text()
-    assert seen.splitlines()[-1] == f"next: rampup show {run.name[-6:]}, or tensorboard --logdir {run / 'tb'}"
+    assert (
+        seen.splitlines()[-1]
+        == f"next: rampup show {run.name[-6:]}, or tensorboard --logdir {run / 'tb'}"
+    )
 
 
 def test_a_run_that_failed_has_one_too_and_keeps_its_exit_code(cli: Any) -> None:
@@ -77,7 +86,9 @@ def test_a_cancelled_run_gives_back_the_prompt_at_once(cli: Any) -> None:
     assert code == 103 and "report: " not in seen and not (run / "report.html").exists()
 
 
-@pytest.mark.parametrize("trouble", ["the file can't be written", "a library is broken", "a library is missing"])
+@pytest.mark.parametrize(
+    "trouble", ["the file can't be written", "a library is broken", "a library is missing"]
+)
 def test_a_report_that_fails_changes_nothing(cli: Any, tmp_path: Path, trouble: str) -> None:
     env = {}
     if trouble == "the file can't be written":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rampup.launchers import spawn
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 
 def test_polyfit(cli) -> None:
@@ -19,17 +19,29 @@ def test_polyfit(cli) -> None:
 
 def test_polyfit_goes_on_from_its_last_checkpoint(cli) -> None:
     whole = cli.json("run", "polyfit", "steps=1200")
-    subprocess.run(spawn.argv(Path(whole["dir"])), check=True, timeout=60)  # what a requeued job does
+    # what a requeued job does
+    subprocess.run(spawn.argv(Path(whole["dir"])), check=True, timeout=60)
     again = cli.json("show", whole["id"])
     assert RunDir(whole["dir"]).attempt(2).resumed_at() == 1000
-    assert {**again["metrics"], "t": 0} == {**whole["metrics"], "t": 0}, "the same numbers to the last bit"
+    assert {**again["metrics"], "t": 0} == {**whole["metrics"], "t": 0}, (
+        "the same numbers to the last bit"
+    )
 
 
 def test_digits_on_two_ranks(cli) -> None:
     run = cli.json("run", "digits", "--tasks-per-node", "2")
     assert run["best"]["metric"] == "val_accuracy"
     assert run["best"]["value"] >= 0.95
-    assert {"train_loss", "val_loss", "val_accuracy", "lr", "samples_s", "epoch", "step", "t"} <= set(run["metrics"])
+    assert {
+        "train_loss",
+        "val_loss",
+        "val_accuracy",
+        "lr",
+        "samples_s",
+        "epoch",
+        "step",
+        "t",
+    } <= set(run["metrics"])
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -38,7 +50,16 @@ def test_mnist(cli, mnist, seed: int) -> None:
     assert run["best"]["value"] >= 0.975
     phases = cli.json("show", run["id"])["phases"]
     assert phases["other"] < 0.05 * phases["wall"], phases
-    assert set(phases) >= {"start", "data", "compute", "communication", "evaluation", "saving", "other", "wall"}
+    assert set(phases) >= {
+        "start",
+        "data",
+        "compute",
+        "communication",
+        "evaluation",
+        "saving",
+        "other",
+        "wall",
+    }
 
 
 def test_stop_on_a_target(cli) -> None:
@@ -77,14 +98,19 @@ def test_a_second_attempt_goes_on_in_the_middle_of_an_epoch(cli) -> None:
     parts = cli.json("run", *words, "max_steps=50")
     config = Path(parts["dir"]) / "config.json"
     config.write_text(config.read_text().replace('"max_steps": 50', '"max_steps": 100'))
-    subprocess.run(spawn.argv(Path(parts["dir"])), check=True, timeout=60)  # what a requeued job does
+    # what a requeued job does
+    subprocess.run(spawn.argv(Path(parts["dir"])), check=True, timeout=60)
     assert cli.json("show", parts["id"])["attempts"] == 2
     states = [
-        torch.load(Path(run["dir"]) / "checkpoints/step-100/state.pt", weights_only=True) for run in (whole, parts)
+        torch.load(Path(run["dir"]) / "checkpoints/step-100/state.pt", weights_only=True)
+        for run in (whole, parts)
     ]
     for name, weights in states[0]["model"].items():
         assert torch.equal(weights, states[1]["model"][name]), name
     rows = [cli.json("show", run["id"], "--history") for run in (whole, parts)]
-    losses = [[(row["step"], row["train_loss"]) for row in side if "samples_s" not in row] for side in rows]
+    losses = [
+        [(row["step"], row["train_loss"]) for row in side if "samples_s" not in row]
+        for side in rows
+    ]
     assert [step for step, _ in losses[0]] == list(range(1, 101))
     assert losses[0] == losses[1]

@@ -1,4 +1,5 @@
-"""What can't work is refused before anything runs: exit 2 or 3, one clear line, a hint, and no half-made run."""
+"""What can't work is refused before anything runs: exit 2 or 3, one clear line, a hint, and no
+half-made run."""
 
 import os
 from pathlib import Path
@@ -9,10 +10,25 @@ CASES = {
     "unknown recipe": (("run", "mnits"), 3, "unknown recipe 'mnits'", "did you mean mnist"),
     "unknown key": (("run", "digits", "lrr=1"), 3, "unknown setting train.lrr", "did you mean lr"),
     "wrong type": (("run", "digits", "lr=fast"), 3, "train.lr = 'fast'", "a number"),
-    "unknown cluster": (("run", "digits", "--on", "locl"), 3, "unknown cluster 'locl'", "did you mean local"),
+    "unknown cluster": (
+        ("run", "digits", "--on", "locl"),
+        3,
+        "unknown cluster 'locl'",
+        "did you mean local",
+    ),
     "no ranks": (("run", "digits", "--tasks-per-node", "0"), 3, "tasks_per_node is 0", "1 to 64"),
-    "too many ranks": (("run", "digits", "--tasks-per-node", "1000"), 3, "tasks_per_node is 1000", "1 to 64"),
-    "ranks that are no number": (("run", "digits", "--tasks-per-node", "two"), 3, "'two'", "a whole number"),
+    "too many ranks": (
+        ("run", "digits", "--tasks-per-node", "1000"),
+        3,
+        "tasks_per_node is 1000",
+        "1 to 64",
+    ),
+    "ranks that are no number": (
+        ("run", "digits", "--tasks-per-node", "two"),
+        3,
+        "'two'",
+        "a whole number",
+    ),
     "more nodes than there are": (("run", "digits", "--nodes", "2"), 3, "nodes is 2", "1 to 1"),
     "a script that is not there": (("run", "--", "python", "absent.py"), 3, "absent.py", ""),
     "a program that is not there": (("run", "--", "absent-program"), 3, "absent-program", ""),
@@ -22,18 +38,43 @@ CASES = {
     "two targets": (("run", "digits", "mnist"), 2, "one target too many", "--"),
     "unknown option": (("run", "digits", "--task-per-node", "2"), 2, "--task", "--tasks-per-node"),
     "a bad time limit": (("run", "digits", "--time", "soon"), 3, "'soon'", "H:MM:SS"),
-    "a reserved GPU that is not used": (("run", "digits", "device=cpu", "--gpus-per-node", "1"), 3, "GPU", ""),
+    "a reserved GPU that is not used": (
+        ("run", "digits", "device=cpu", "--gpus-per-node", "1"),
+        3,
+        "GPU",
+        "",
+    ),
     "half precision on a CPU": (("run", "digits", "device=cpu", "precision=fp16"), 3, "fp16", ""),
     "half precision on a CPU, in other words": (
-        ("run", "lightning.pytorch.demos.boring_classes:BoringModel", "device=cpu", "precision=16-mixed"),
+        (
+            "run",
+            "lightning.pytorch.demos.boring_classes:BoringModel",
+            "device=cpu",
+            "precision=16-mixed",
+        ),
         3,
         "precision=16-mixed does not train on a CPU",
         "fp32",
     ),
-    "more CPUs than there are": (("run", "digits", "--cpus-per-task", "1000"), 3, "cpus_per_task is 1000", "--cpus"),
+    "more CPUs than there are": (
+        ("run", "digits", "--cpus-per-task", "1000"),
+        3,
+        "cpus_per_task is 1000",
+        "--cpus",
+    ),
     "a GPU that is not there": (("run", "digits", "device=cuda"), 3, "no GPU", "device=auto"),
-    "a launcher that does not fit": (("run", "digits", "cluster.launcher=srun"), 3, "'srun'", "spawn"),
-    "an environment of no name": (("run", "digits", "--env", ""), 2, "--env is empty", "leave it out"),
+    "a launcher that does not fit": (
+        ("run", "digits", "cluster.launcher=srun"),
+        3,
+        "'srun'",
+        "spawn",
+    ),
+    "an environment of no name": (
+        ("run", "digits", "--env", ""),
+        2,
+        "--env is empty",
+        "leave it out",
+    ),
     "no learning": (("run", "digits", "clip=0"), 3, "train.clip", "at least"),
     "an unknown run": (("show", "zzzzzz"), 102, "no run 'zzzzzz'", "rampup list"),
 }
@@ -64,7 +105,9 @@ def test_truncated_data_is_refused(cli, tmp_path: Path, mnist: Path) -> None:
     images.unlink()
     images.write_bytes((mnist / images.name).read_bytes()[:1000])
     done = cli("run", "mnist", check=3, XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert images.name in done.stderr and "1000" in done.stderr and "rampup fetch mnist" in done.stderr
+    assert (
+        images.name in done.stderr and "1000" in done.stderr and "rampup fetch mnist" in done.stderr
+    )
 
 
 def test_an_unwritable_runs_directory_is_refused(cli, tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def script(cli: Cli, mark: str = "first", held: int = 1) -> str:
 
 
 def held_digits(cli: Cli) -> str:
-    """The recipe, its first attempt so slow that it does not end before the test has asked it to."""
+    """The recipe, its first attempt so slow that it does not end before the test has asked it
+    to."""
     copytree(Path(digits.__file__).parent, cli.cwd / "held")
     recipe = cli.cwd / "held" / "recipe.toml"
     assert "train:Digits" in recipe.read_text()
@@ -76,14 +77,20 @@ def output_of(run: Path) -> str:
     return "".join(path.read_text() for path in sorted(run.glob("attempts/*/rank-0.log")))
 
 
-def test_a_run_that_was_stopped_with_save_goes_on_where_it_was(cli: Cli, eventually: Eventually) -> None:
+def test_a_run_that_was_stopped_with_save_goes_on_where_it_was(
+    cli: Cli, eventually: Eventually
+) -> None:
     run = detached(cli, eventually, "--", "python", script(cli))
     said = cli("cancel", "--save", str(run))
     assert "cancelled: stopped in good order" in said.stderr
     before = cli.json("show", str(run))
     assert (before["state"], before["attempts"]) == ("cancelled", 1)
     found = json.loads(cli("resume", str(run), "--json").stdout.splitlines()[-1])
-    assert (found["state"], found["attempts"], found["metrics"]["total"]) == ("completed", 2, sum(range(40)))
+    assert (found["state"], found["attempts"], found["metrics"]["total"]) == (
+        "completed",
+        2,
+        sum(range(40)),
+    )
     steps = [row["step"] for row in json.loads(cli("show", str(run), "--history", "--json").stdout)]
     assert steps == list(range(1, 41)), "each step once, over both attempts"
     refused = cli("resume", str(run), check=3)
@@ -98,7 +105,9 @@ def test_only_the_new_attempt_is_shown(cli: Cli) -> None:
         print("line of attempt", os.environ["RAMPUP_ATTEMPT"], flush=True)
         raise SystemExit(os.environ["RAMPUP_ATTEMPT"] == "1")
     """)
-    run = json.loads(cli("run", "--json", "--", "python", "script.py", check=100).stdout.splitlines()[-1])
+    run = json.loads(
+        cli("run", "--json", "--", "python", "script.py", check=100).stdout.splitlines()[-1]
+    )
     assert cli("resume", run["id"]).stdout.splitlines()[0] == "line of attempt 2"
 
 
@@ -127,7 +136,9 @@ def test_ctrl_c_lets_a_loop_that_listens_save(cli: Cli, eventually: Eventually) 
     assert process.returncode == 130
     run = next(cli.runs.iterdir())
     last = json.loads(cli("show", "--history", "--json").stdout)[-1]["step"]
-    assert (run / "checkpoints" / f"step-{last}").is_dir(), "saved at the very step where it stopped"
+    assert (run / "checkpoints" / f"step-{last}").is_dir(), (
+        "saved at the very step where it stopped"
+    )
     assert cli.json("resume", str(run))["metrics"]["total"] == sum(range(40))
 
 
@@ -158,7 +169,9 @@ def test_the_code_is_as_submitted_unless_asked(cli: Cli, eventually: Eventually)
     cli("cancel", "--save", str(run))
     script(cli, mark="new", held=0)
     cli("resume", str(run), "--detach")
-    eventually(lambda: len(list(run.glob("attempts/*"))) == 2 and (run / "attempts/2/listens").exists())
+    eventually(
+        lambda: len(list(run.glob("attempts/*"))) == 2 and (run / "attempts/2/listens").exists()
+    )
     cli("cancel", "--save", str(run))
     assert "old" in output_of(run) and "new" not in output_of(run)
     cli("resume", str(run), "--code", "current")
@@ -177,8 +190,18 @@ def test_a_command_that_does_not_listen_can_not_be_saved(cli: Cli, eventually: E
     cli("cancel", str(run))
 
 
-def test_a_recipe_goes_on_with_other_ranks_and_says_that_it_is_not_exact(cli: Cli, eventually: Eventually) -> None:
-    words = (held_digits(cli), "epochs=30", "checkpoint.every=10steps", "--tasks-per-node", "2", "--cpus-per-task", "1")
+def test_a_recipe_goes_on_with_other_ranks_and_says_that_it_is_not_exact(
+    cli: Cli, eventually: Eventually
+) -> None:
+    words = (
+        held_digits(cli),
+        "epochs=30",
+        "checkpoint.every=10steps",
+        "--tasks-per-node",
+        "2",
+        "--cpus-per-task",
+        "1",
+    )
     run = detached(cli, eventually, *words)
     cli("cancel", "--save", str(run))
     found: dict[str, Any] = cli.json("resume", str(run), "--tasks-per-node", "1")
@@ -187,8 +210,14 @@ def test_a_recipe_goes_on_with_other_ranks_and_says_that_it_is_not_exact(cli: Cl
     assert cli.json("show", str(run))["config"]["resources"]["tasks_per_node"] == 1
 
 
-def test_a_loop_that_ends_with_85_is_stopped_by_cancel_with_save(cli: Cli, eventually: Eventually) -> None:
-    text = COUNTS.replace("HELD", "1").replace("MARK", "x").replace("            break\n", LEAVES_WITH_85)
+def test_a_loop_that_ends_with_85_is_stopped_by_cancel_with_save(
+    cli: Cli, eventually: Eventually
+) -> None:
+    text = (
+        COUNTS.replace("HELD", "1")
+        .replace("MARK", "x")
+        .replace("            break\n", LEAVES_WITH_85)
+    )
     cli.script(text)
     run = detached(cli, eventually, "--", "python", "script.py")
     assert "cancelled" in cli("cancel", "--save", str(run)).stderr
@@ -240,13 +269,26 @@ def test_a_start_that_fails_leaves_the_run_as_it_was(cli: Cli, eventually: Event
     assert "new" not in output_of(run)
 
 
-def test_a_limit_of_steps_and_a_target_count_over_all_attempts(cli: Cli, eventually: Eventually) -> None:
-    words = (held_digits(cli), "epochs=100", "max_steps=500", "checkpoint.every=10steps", "--cpus-per-task", "1")
+def test_a_limit_of_steps_and_a_target_count_over_all_attempts(
+    cli: Cli, eventually: Eventually
+) -> None:
+    words = (
+        held_digits(cli),
+        "epochs=100",
+        "max_steps=500",
+        "checkpoint.every=10steps",
+        "--cpus-per-task",
+        "1",
+    )
     run = detached(cli, eventually, *words)
     cli("cancel", "--save", str(run))
     assert cli.json("resume", str(run))["metrics"]["step"] == 500
     done = cli.json("run", "digits", "epochs=10", "target=0.5", "--cpus-per-task", "1")
     facts = Path(done["dir"]) / "attempts" / "1" / "attempt.json"
     told = json.loads(facts.read_text())
-    facts.write_text(json.dumps({key: value for key, value in told.items() if key not in ("outcome", "ended")}))
-    assert cli.json("resume", done["id"])["metrics"]["step"] == done["metrics"]["step"], "it was all done"
+    facts.write_text(
+        json.dumps({key: value for key, value in told.items() if key not in ("outcome", "ended")})
+    )
+    assert cli.json("resume", done["id"])["metrics"]["step"] == done["metrics"]["step"], (
+        "it was all done"
+    )

@@ -1,4 +1,5 @@
-"""A full disk and a vanished run directory end the run with a clear message; what was written stays readable."""
+"""A full disk and a vanished run directory end the run with a clear message; what was written stays
+readable."""
 
 import json
 import os
@@ -23,7 +24,15 @@ with rampup.init() as run:
         run.log(step=step, loss=1 / (step + 1), padding="x" * 100)
 """
     )
-    done = cli("run", "--", "python", script, str(small_disk), check=100, RAMPUP_RUNS=str(small_disk / "runs"))
+    done = cli(
+        "run",
+        "--",
+        "python",
+        script,
+        str(small_disk),
+        check=100,
+        RAMPUP_RUNS=str(small_disk / "runs"),
+    )
     assert "No space left" in done.stderr or "disk is full" in done.stderr
     shown = cli("show", "--history", "--json", RAMPUP_RUNS=str(small_disk / "runs"))
     rows = json.loads(shown.stdout)
@@ -33,28 +42,53 @@ with rampup.init() as run:
 
 def test_disk_full_in_the_log(cli, small_disk: Path) -> None:
     script = cli.script(FILL + "for line in range(10**6): print(line, 'x' * 100)")
-    done = cli("run", "--", "python", script, str(small_disk), check=100, RAMPUP_RUNS=str(small_disk / "runs"))
+    done = cli(
+        "run",
+        "--",
+        "python",
+        script,
+        str(small_disk),
+        check=100,
+        RAMPUP_RUNS=str(small_disk / "runs"),
+    )
     assert "disk is full" in done.stderr
     shown = json.loads(cli("show", "--json", RAMPUP_RUNS=str(small_disk / "runs")).stdout)
-    assert (shown["state"], "disk is full" in shown["cause"]) == ("failed", True), "the cause is recorded all the same"
+    assert (shown["state"], "disk is full" in shown["cause"]) == ("failed", True), (
+        "the cause is recorded all the same"
+    )
     assert cli("logs", RAMPUP_RUNS=str(small_disk / "runs")).stdout.startswith("0 xxx")
 
 
 def test_disk_full_in_a_checkpoint(cli, small_disk: Path) -> None:
-    done = cli("run", "digits", "epochs=1", "hidden=100000", check=100, RAMPUP_RUNS=str(small_disk / "runs"))
+    done = cli(
+        "run",
+        "digits",
+        "epochs=1",
+        "hidden=100000",
+        check=100,
+        RAMPUP_RUNS=str(small_disk / "runs"),
+    )
     assert "No space left" in done.stderr
     assert "df -h" in done.stderr
-    rows = json.loads(cli("show", "--history", "--json", RAMPUP_RUNS=str(small_disk / "runs")).stdout)
+    rows = json.loads(
+        cli("show", "--history", "--json", RAMPUP_RUNS=str(small_disk / "runs")).stdout
+    )
     assert any("val_accuracy" in row for row in rows)
 
 
 def test_disk_full_in_the_third_checkpoint_leaves_two_sound_ones(cli, small_disk: Path) -> None:
     words = ("digits", "epochs=1", "hidden=25000", "checkpoint.every=10steps")  # 22 MB each, of 56
     done = cli("run", *words, check=100, RAMPUP_RUNS=str(small_disk / "runs"))
-    assert "the checkpoint of step 30 was not saved: can't write" in done.stdout and "No space left" in done.stdout
+    assert (
+        "the checkpoint of step 30 was not saved: can't write" in done.stdout
+        and "No space left" in done.stdout
+    )
     assert "No space left" in done.stderr and "df -h" in done.stderr
     shown = cli("show", "--checkpoints", "--verify", "--json", RAMPUP_RUNS=str(small_disk / "runs"))
-    assert [(row["step"], row["sound"]) for row in json.loads(shown.stdout)] == [(20, True), (10, True)]
+    assert [(row["step"], row["sound"]) for row in json.loads(shown.stdout)] == [
+        (20, True),
+        (10, True),
+    ]
 
 
 def test_disk_full_before_the_run_is_refused(cli, small_disk: Path) -> None:

@@ -1,4 +1,5 @@
-"""`rampup sweep` on this machine: K at a time, in the foreground; repeated; interrupted; compared."""
+"""`rampup sweep` on this machine: K at a time, in the foreground; repeated; interrupted;
+compared."""
 
 import json
 import os
@@ -36,13 +37,19 @@ def sweep(cli):
 
 def runs_of(cli, study: str = "prog") -> dict[str, dict]:
     """By their argument."""
-    return {row["columns"]["p"]: row for row in cli.json("list", "--study", study, "--columns", "p")}
+    return {
+        row["columns"]["p"]: row for row in cli.json("list", "--study", study, "--columns", "p")
+    }
 
 
 def test_a_failing_run_stops_nobody_and_is_named_and_started_again(cli, sweep) -> None:
     done = sweep("p=a,bad,ccc", "--pack", "2", check=100)
     found = runs_of(cli)
-    assert {p: row["state"] for p, row in found.items()} == {"a": "completed", "bad": "failed", "ccc": "completed"}
+    assert {p: row["state"] for p, row in found.items()} == {
+        "a": "completed",
+        "bad": "failed",
+        "ccc": "completed",
+    }
     assert "3 runs: 2 completed, 1 failed" in done.stderr
     assert f"{found['bad']['id']} failed: rank 0: ValueError: bad it is" in done.stderr
     assert "next: rampup list --study prog\n" in done.stderr
@@ -57,7 +64,9 @@ def test_a_failing_run_stops_nobody_and_is_named_and_started_again(cli, sweep) -
     now = runs_of(cli)
     assert {p: row["attempts"] for p, row in now.items()} == {"a": 1, "bad": 2, "ccc": 1}
     assert now["bad"]["dir"] == found["bad"]["dir"]
-    assert "nothing" not in again.stderr and "4 runs (3 done, 1 new)" in sweep("p=a,bad,ccc,d").stderr
+    assert (
+        "nothing" not in again.stderr and "4 runs (3 done, 1 new)" in sweep("p=a,bad,ccc,d").stderr
+    )
 
 
 def test_runs_that_are_started_again_have_todays_code(cli, sweep) -> None:
@@ -76,7 +85,12 @@ def test_ctrl_c_stops_what_runs_and_the_same_command_goes_on(cli, sweep, eventua
     process = cli.start("sweep", "p=a,b,c,d", "--pack", "2", "--", "python", "prog.py", "{p}")
     eventually(lambda: len(list(cli.runs.glob("*/attempts/1/listens"))) == 2, what="two run")
     found = runs_of(cli)
-    assert sorted(row["state"] for row in found.values()) == ["pending", "pending", "running", "running"]
+    assert sorted(row["state"] for row in found.values()) == [
+        "pending",
+        "pending",
+        "running",
+        "running",
+    ]
     cli("cancel", found["d"]["id"])
     assert runs_of(cli)["d"]["state"] == "cancelled", "one that waits; the others go on"
     assert "is being started already" in sweep("p=a,b", check=3).stderr
@@ -97,7 +111,9 @@ def test_cancelling_a_study_stops_who_starts_it(cli, sweep, eventually) -> None:
     process = cli.start("sweep", "p=a,b,c", "--", "python", "prog.py", "{p}")
     eventually(lambda: list(cli.runs.glob("*/attempts/1/listens")), what="one runs")
     assert "still to end" in cli("wait", "--study", "prog", "--timeout", "0", check=101).stderr
-    assert set(cli.json("cancel", "--study", "prog", "--dry-run").values()) == {"would be cancelled"}
+    assert set(cli.json("cancel", "--study", "prog", "--dry-run").values()) == {
+        "would be cancelled"
+    }
     assert sorted(cli.json("cancel", "--study", "prog").values()) == ["cancelled"] * 3
     process.communicate(timeout=45)
     assert process.returncode == 130
@@ -110,7 +126,11 @@ def test_a_study_is_cancelled_after_its_runs_have_saved(cli, sweep, eventually) 
     sweep("p=bad", check=100)
     process = cli.start("sweep", "p=a,b,bad", "--", "python", "prog.py", "{p}")
     eventually(lambda: list(cli.runs.glob("*/attempts/1/listens")), what="one runs")
-    assert {p: row["state"] for p, row in runs_of(cli).items()} == {"a": "running", "b": "pending", "bad": "pending"}
+    assert {p: row["state"] for p, row in runs_of(cli).items()} == {
+        "a": "running",
+        "b": "pending",
+        "bad": "pending",
+    }
     cli("cancel", "--study", "prog", "--save")
     process.communicate(timeout=45)
     found = runs_of(cli)
@@ -122,19 +142,36 @@ def test_a_study_is_cancelled_after_its_runs_have_saved(cli, sweep, eventually) 
 
 def test_what_does_not_listen_is_not_cut_short_by_save(cli, eventually) -> None:
     wait = "for i in {1..600}; do [ -e go ] && break; sleep 0.1; done"
-    process = cli.start("sweep", "p=3,4", "--name", "sleep", "--", "bash", "-c", f"cd {cli.cwd}; {wait}", "{p}")
+    process = cli.start(
+        "sweep", "p=3,4", "--name", "sleep", "--", "bash", "-c", f"cd {cli.cwd}; {wait}", "{p}"
+    )
     eventually(lambda: list(cli.runs.glob("*/attempts/1/attempt.json")), what="one runs")
     assert "nothing in run" in cli("cancel", "--study", "sleep", "--save", check=3).stderr
     (cli.cwd / "go").touch()
     process.communicate(timeout=45)
-    assert {p: row["state"] for p, row in runs_of(cli, "sleep").items()} == {3: "completed", 4: "cancelled"}
+    assert {p: row["state"] for p, row in runs_of(cli, "sleep").items()} == {
+        3: "completed",
+        4: "cancelled",
+    }
 
 
 def test_runs_side_by_side(cli, sweep) -> None:
     sweep("p=a,ccc,bb", "q=1")
-    words = ("list", "--study", "prog", "--columns", "p,val_accuracy,nodes,samples_s", "--sort", "val_accuracy")
-    assert cli(*words, check=3).stderr.startswith("error: none of these runs has a column 'samples_s'")
-    rows = cli.json("list", "--study", "prog", "--columns", "p,val_accuracy,nodes", "--sort", "val_accuracy")
+    words = (
+        "list",
+        "--study",
+        "prog",
+        "--columns",
+        "p,val_accuracy,nodes,samples_s",
+        "--sort",
+        "val_accuracy",
+    )
+    assert cli(*words, check=3).stderr.startswith(
+        "error: none of these runs has a column 'samples_s'"
+    )
+    rows = cli.json(
+        "list", "--study", "prog", "--columns", "p,val_accuracy,nodes", "--sort", "val_accuracy"
+    )
     assert [row["columns"] for row in rows] == [
         {"p": "ccc", "val_accuracy": 3, "nodes": 1},
         {"p": "bb", "val_accuracy": 2, "nodes": 1},
@@ -149,13 +186,20 @@ def test_runs_side_by_side(cli, sweep) -> None:
 
 
 def copies_of(cli, count: int) -> None:
-    """More points of a study with one run: that run again, under other ids and with other numbers."""
-    (run,) = (path for path in cli.runs.iterdir() if path.name != "studies" and "copy" not in path.name)
+    """More points of a study with one run: that run again, under other ids and with other
+    numbers."""
+    (run,) = (
+        path for path in cli.runs.iterdir() if path.name != "studies" and "copy" not in path.name
+    )
     for number in range(count):
         copy = cli.runs / f"{run.name[:-6]}copy{number:02d}"
         shutil.copytree(run, copy, symlinks=True, dirs_exist_ok=True)
-        (copy / "run.json").write_text((run / "run.json").read_text().replace('"p": "a"', f'"p": "{number}"'))
-        (copy / "attempts/1/metrics.jsonl").write_text(f'{{"step": 1, "t": 1.0, "val_accuracy": {number}}}\n')
+        (copy / "run.json").write_text(
+            (run / "run.json").read_text().replace('"p": "a"', f'"p": "{number}"')
+        )
+        (copy / "attempts/1/metrics.jsonl").write_text(
+            f'{{"step": 1, "t": 1.0, "val_accuracy": {number}}}\n'
+        )
 
 
 def test_the_report_of_a_study_draws_the_best_and_lists_all(cli, sweep) -> None:
@@ -169,12 +213,19 @@ def test_the_report_of_a_study_draws_the_best_and_lists_all(cli, sweep) -> None:
     assert Path(told["report"]) == cli.runs / "studies" / "prog" / "report.html"
     drawn = {run["id"] for run in told["runs"]}
     assert len(drawn) == 12 and "copy12" in drawn and "copy00" not in drawn
-    assert "Of 14 runs 12 are drawn: the best by val_accuracy, listed first." in page and "copy00" in page
+    assert (
+        "Of 14 runs 12 are drawn: the best by val_accuracy, listed first." in page
+        and "copy00" in page
+    )
     assert "<h1>study prog: 12 runs</h1>" in page
 
 
 def test_nothing_is_written_before_all_is_right(cli, sweep) -> None:
-    for words in (("lr=1,x", "digits"), ("resources.nodes=1,2", "digits"), ("precision=fp32,fp16", "digits")):
+    for words in (
+        ("lr=1,x", "digits"),
+        ("resources.nodes=1,2", "digits"),
+        ("precision=fp32,fp16", "digits"),
+    ):
         assert "in the point" in cli("sweep", *words[::-1], check=3).stderr
     assert "does not exist" in sweep("p=1,2", program="missing.py", check=3).stderr
     shown = sweep("p=1,'a, $(b)'", "--dry-run").stdout.splitlines()

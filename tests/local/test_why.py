@@ -1,4 +1,5 @@
-"""`rampup why` on runs that were really broken here: the cause of each, where it stands, and what helps."""
+"""`rampup why` on runs that were really broken here: the cause of each, where it stands, and what
+helps."""
 
 import json
 import os
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from rampup import rank, rundir
-from rampup.diagnose.why import Answer, explain
+from rampup import rank
+from rampup.diagnose.why.explain import Answer, explain
 from rampup.launchers import spawn
-from rampup.records import write_json
-from rampup.rundir import RunDir
+from rampup.rundir import files as rundir
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import write_json
 
 BROKEN = {
     # problem: a script that has it, what the first line says, what the remedy says
@@ -26,12 +28,20 @@ BROKEN = {
         "rank 0: json.decoder.JSONDecodeError: Expecting property name",
         "correct script.py:3",
     ),
-    "module-missing": ("import yaml2.parts", "has no module yaml2, at script.py:1", "python -m pip install yaml2"),
-    "file-missing": ("open('data/train.csv')", "found no data/train.csv, at script.py:1", "the program ran in /"),
+    "module-missing": (
+        "import yaml2.parts",
+        "has no module yaml2, at script.py:1",
+        "python -m pip install yaml2",
+    ),
+    "file-missing": (
+        "open('data/train.csv')",
+        "found no data/train.csv, at script.py:1",
+        "the program ran in /",
+    ),
     "data-not-fetched": (
         """
         import os, rampup
-        from rampup.data import fetch
+        from rampup.datasets import fetch
         os.environ["XDG_CACHE_HOME"] = "/nowhere"
         rampup.init()
         fetch.folder("mnist")
@@ -61,7 +71,11 @@ BROKEN = {
         "of a bus error",
         "df -h /dev/shm",
     ),
-    "illegal-instruction": ("import os; os.kill(os.getpid(), 4)", "built for another CPU", "--constraint"),
+    "illegal-instruction": (
+        "import os; os.kill(os.getpid(), 4)",
+        "built for another CPU",
+        "--constraint",
+    ),
     "aborted": (
         "import os; print('terminate called: a bad thing', flush=True); os.abort()",
         "aborted by a library; its last words: terminate called: a bad thing",
@@ -90,7 +104,11 @@ BROKEN = {
         "did not understand its arguments: unrecognized arguments: --lrr=1",
         "python script.py",
     ),
-    "syntax": ("print('fine')\nfor x in range(3)\n    print(x)", "SyntaxError: expected ':'", "correct script.py:2"),
+    "syntax": (
+        "print('fine')\nfor x in range(3)\n    print(x)",
+        "SyntaxError: expected ':'",
+        "correct script.py:2",
+    ),
     "files-open": (
         """
         import resource
@@ -172,21 +190,32 @@ def test_the_first_line_the_evidence_and_what_to_do(cli) -> None:
     assert done.stderr == f"next: rampup logs {run['id']} --rank 1\n"
     assert all(line.isprintable() and len(line) < 500 for line in done.stdout.splitlines())
     whole = cli.json("why", run["id"])
-    assert (whole["problem"], whole["rank"], whole["known"], whole["attempt"]) == ("exception", 1, True, 1)
+    assert (whole["problem"], whole["rank"], whole["known"], whole["attempt"]) == (
+        "exception",
+        1,
+        True,
+        1,
+    )
     assert whole["evidence"][0]["line"] == 4
     assert first in cli("show").stdout, "show has the same first line"
     assert cli("why", "zzzzzz", check=102)
 
 
-# the program ----------------------------------------------------------------------------------------------------
+# the program --------------------------------------------------------------------------------------
 
 
 def test_programs_that_do_not_start(cli) -> None:
     missing = why(cli.run_command("sh", "-c", "nosuchprogram --lr 1", check=100))
-    assert told(missing)[0] == "program-missing" and "could not start nosuchprogram" in missing.finding.cause
+    assert (
+        told(missing)[0] == "program-missing"
+        and "could not start nosuchprogram" in missing.finding.cause
+    )
     cli.script("#!/bin/sh\n", "tool.sh")
     refused = why(cli.run_command("sh", "-c", "./tool.sh", check=100))
-    assert told(refused)[0] == "program-not-executable" and "chmod +x ./tool.sh" in refused.finding.remedy
+    assert (
+        told(refused)[0] == "program-not-executable"
+        and "chmod +x ./tool.sh" in refused.finding.remedy
+    )
 
 
 def test_another_python(cli) -> None:
@@ -207,7 +236,10 @@ def test_what_the_copy_of_the_code_does_not_have(cli) -> None:
     assert f"{cli.cwd}/library/layers.py is not in the copy" in module.finding.cause
     cli.script(f"{up}open(up / 'table.csv')", "src/read.py")
     file = why(cli.run_command("python", "src/read.py", check=100))
-    assert told(file)[0] == "file-left-out" and f"{cli.cwd}/table.csv is not in the copy" in file.finding.cause
+    assert (
+        told(file)[0] == "file-left-out"
+        and f"{cli.cwd}/table.csv is not in the copy" in file.finding.cause
+    )
 
 
 def test_a_loss_that_is_no_number(cli) -> None:
@@ -223,9 +255,13 @@ def test_a_loss_that_is_no_number(cli) -> None:
     assert answer.finding.remedy == "lr=0.05"
     assert (answer.evidence[0].file, answer.evidence[0].line) == ("attempts/1/metrics.jsonl", 20)
     cli.script(
-        "import rampup\nrampup.init().log(step=1, loss=float('nan'))\nraise ValueError('loss is nan')", "raises.py"
+        "import rampup\nrampup.init().log(step=1, loss=float('nan'))\nraise ValueError('loss is nan')",
+        "raises.py",
     )
-    assert told(why(cli.run_command("python", "raises.py", check=100)))[:2] == ("loss-not-finite", "failed")
+    assert told(why(cli.run_command("python", "raises.py", check=100)))[:2] == (
+        "loss-not-finite",
+        "failed",
+    )
 
 
 def test_a_full_disk(cli, small_disk: Path) -> None:
@@ -240,12 +276,16 @@ def test_a_full_disk(cli, small_disk: Path) -> None:
     assert told(answer)[0] == "disk-full"
 
 
-# the ranks ------------------------------------------------------------------------------------------------------
+# the ranks ----------------------------------------------------------------------------------------
 
 
 def test_a_rank_that_is_killed_from_outside(cli, eventually) -> None:
     text = "import os, time; open(f'pid-{os.environ[\"RANK\"]}', 'w').write(str(os.getpid())); time.sleep(60)"
-    run = json.loads(cli("run", "--detach", "--json", "--tasks-per-node=2", "--", "python", cli.script(text)).stdout)
+    run = json.loads(
+        cli(
+            "run", "--detach", "--json", "--tasks-per-node=2", "--", "python", cli.script(text)
+        ).stdout
+    )
     pids = [cli.cwd / f"pid-{number}" for number in range(2)]
     eventually(lambda: all(file.exists() and file.read_text() for file in pids), what="both ranks")
     os.kill(int(pids[1].read_text()), signal.SIGKILL)
@@ -310,7 +350,7 @@ def test_the_time_limit(cli) -> None:
     assert answer.finding.remedy == f"rampup resume {run['id']} --time 0-00:01:00"
 
 
-# from outside, and nothing wrong --------------------------------------------------------------------------------
+# from outside, and nothing wrong ------------------------------------------------------------------
 
 
 def test_a_run_that_hangs_and_then_its_launcher_is_killed(cli, eventually) -> None:
@@ -323,7 +363,10 @@ def test_a_run_that_hangs_and_then_its_launcher_is_killed(cli, eventually) -> No
     os.utime(attempt.rank_log(0), (hour_ago, hour_ago))
     answer = why(run)
     assert told(answer)[:2] == ("hang", "running")
-    assert "nothing was written for 36" in answer.finding.cause and "use no CPU" in answer.finding.cause
+    assert (
+        "nothing was written for 36" in answer.finding.cause
+        and "use no CPU" in answer.finding.cause
+    )
     assert f"rampup cancel {run['id']}" in answer.finding.remedy
     os.kill(attempt.facts["pid"], signal.SIGKILL)
     eventually(lambda: why(run).finding.about == "failed", what="the end")
@@ -354,7 +397,9 @@ def test_a_run_that_was_asked_to_stop_and_saved(cli, eventually) -> None:
         run.save({"step": 1}, 1)
     """
     run = detached(cli, "python", cli.script(listens))
-    eventually(lambda: RunDir(run["dir"]).attempt(1).path.joinpath("listens").exists(), what="the loop")
+    eventually(
+        lambda: RunDir(run["dir"]).attempt(1).path.joinpath("listens").exists(), what="the loop"
+    )
     cli("cancel", "--save", run["id"])
     answer = why(run)
     assert told(answer) == ("stopped", "cancelled", True) and answer.finding.level == "ok"

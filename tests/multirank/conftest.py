@@ -11,14 +11,22 @@ from typing import Any
 
 import pytest
 
+from rampup.config.recipes import load
+from rampup.core.engines.torch import ENGINES
 from rampup.drill.compare import rows_of
-from rampup.engines.settings import ENGINES
-from rampup.recipes.load import load
-from rampup.rundir import AttemptDir, RunDir
-from rampup.runtime.loop_state import from_files
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.runtime.checkpoints.state_files import from_files
 
 HERE = Path(__file__).parent
-SMALL = {"samples": 197, "validation": 50, "batch_size": 40, "epochs": 4, "lr": 1e-2, "log_every": 1, "trace": True}
+SMALL = {
+    "samples": 197,
+    "validation": 50,
+    "batch_size": 40,
+    "epochs": 4,
+    "lr": 1e-2,
+    "log_every": 1,
+    "trace": True,
+}
 """Five steps per epoch, the last one smaller: twenty in all."""
 
 
@@ -38,25 +46,43 @@ class Case:
         killed_at_sync: int = 0,
         **train: Any,
     ) -> None:
-        """`attempts` names the number of ranks of each attempt, when there are several; `recipe` one of our own;
-        `killed_at_sync` counts the files that the first attempt brings to the disk."""
+        """`attempts` names the number of ranks of each attempt, when there are several; `recipe`
+        one of our own; `killed_at_sync` counts the files that the first attempt brings to the
+        disk."""
         self.run, self.world, self.limit, self.every = RunDir(folder), world, limit, every
         self.worlds, self.killed_at_sync = attempts or (world,), killed_at_sync
         self.codes: list[int] = []
         self.entry, self.engine, self.recipe = entry, engine, recipe
-        self.train = {name: setting.default for name, setting in ENGINES[engine].items()} | SMALL | train
+        self.train = (
+            {name: setting.default for name, setting in ENGINES[engine].items()} | SMALL | train
+        )
         self.own = train
 
     def write(self) -> None:
         self.run.attempt(1).path.mkdir(parents=True)
-        config = {"kind": "engine", "recipe": "traced", "engine": self.engine, "entry": self.entry, "builtin": False}
+        config = {
+            "kind": "engine",
+            "recipe": "traced",
+            "engine": self.engine,
+            "entry": self.entry,
+            "builtin": False,
+        }
         folder = "recipe" if self.engine == "torch" else f"{self.engine}_recipe"
-        config |= {"folder": str(HERE / folder), "train": self.train, "resources": {"gpus_per_node": 0}}
+        config |= {
+            "folder": str(HERE / folder),
+            "train": self.train,
+            "resources": {"gpus_per_node": 0},
+        }
         config |= {"checkpoint": {"every": self.every, "keep": 2}}
         if self.recipe:
             ours = load(self.recipe, HERE)
             defaults = {name: setting.default for name, setting in ours.settings.items()}
-            config |= {"recipe": ours.name, "entry": ours.entry, "builtin": True, "train": defaults | self.own}
+            config |= {
+                "recipe": ours.name,
+                "entry": ours.entry,
+                "builtin": True,
+                "train": defaults | self.own,
+            }
         self.run.config_file.write_text(json.dumps(config))
 
     @property
@@ -120,7 +146,12 @@ def run_ranks(root: Path, cases: dict[str, Case]) -> str:
     asked = {}
     for name, case in cases.items():
         case.write()
-        asked[name] = {"dir": str(case.run.path), "worlds": case.worlds, "limit": case.limit, "engine": case.engine}
+        asked[name] = {
+            "dir": str(case.run.path),
+            "worlds": case.worlds,
+            "limit": case.limit,
+            "engine": case.engine,
+        }
         asked[name] |= {"killed_at_sync": case.killed_at_sync}
     (root / "cases.json").write_text(json.dumps(asked))
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}

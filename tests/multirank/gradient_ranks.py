@@ -1,9 +1,11 @@
-"""Steps of the gradient layer alone on real gloo ranks: every rank is a fork that takes some steps and tells of them.
+"""Steps of the gradient layer alone on real gloo ranks: every rank is a fork that takes some steps
+and tells of them.
 
     python gradient_ranks.py CASES.json        prints {name: [what each rank tells]}
 
-A case names the world, the way, the network, who wishes what when (`wishes`: {step: [rank, stop, save]}), in which step
-a new process takes over (`renewed`), and whether another rank is late in each step (`late`).
+A case names the world, the way, the network, who wishes what when (`wishes`: {step: [rank, stop,
+save]}), in which step a new process takes over (`renewed`), and whether another rank is late in
+each step (`late`).
 """
 
 import json
@@ -23,16 +25,16 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 from rampup.data.order import piece
-from rampup.engines import torch_gradients
-from rampup.engines.torch_world import World
+from rampup.engines.torch import gradients as torch_gradients
+from rampup.engines.torch.world import World
 from rampup.runtime.context import from_environ
 
 WIDTH, CLASSES, BATCH, STEPS = 6, 3, 12, 5
 
 
 class Network(nn.Module):
-    """`tied`: one weight in two layers. `idle`: a layer that the loss never reaches. `again`: a layer that gets its
-    gradient in two parts."""
+    """`tied`: one weight in two layers. `idle`: a layer that the loss never reaches. `again`: a
+    layer that gets its gradient in two parts."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -59,7 +61,9 @@ class Trainer:
         torch.manual_seed(3)
         self.x, self.y = torch.randn(STEPS, BATCH, WIDTH), torch.randint(CLASSES, (STEPS, BATCH))
         self.model = Network(case["network"])
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-2, weight_decay=0.5, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), 1e-2, weight_decay=0.5, fused=True
+        )
         if before:
             self.model.load_state_dict(before.model.state_dict())
             self.optimizer.load_state_dict(before.optimizer.state_dict())
@@ -78,7 +82,11 @@ class Trainer:
         if self.case["clip"]:
             nn.utils.clip_grad_norm_(gradients.parameters, self.case["clip"])
         self.optimizer.step()
-        return {"loss": loss, "agreed": [gradients.stop_agreed, gradients.save_agreed], "sent": sent}
+        return {
+            "loss": loss,
+            "agreed": [gradients.stop_agreed, gradients.save_agreed],
+            "sent": sent,
+        }
 
     def add_all(self, x: Tensor, y: Tensor) -> None:
         samples = self.case["samples"]
@@ -92,7 +100,9 @@ class Trainer:
 
     def weights(self) -> dict[str, str]:
         """Bit for bit."""
-        return {name: value.numpy().tobytes().hex() for name, value in self.model.state_dict().items()}
+        return {
+            name: value.numpy().tobytes().hex() for name, value in self.model.state_dict().items()
+        }
 
 
 def take_steps(case: dict[str, Any]) -> dict[str, Any]:
@@ -145,4 +155,8 @@ def become_rank(case: dict[str, Any], rank: int, port: int, write: int) -> NoRet
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps({name: run(case) for name, case in json.loads(Path(sys.argv[1]).read_text()).items()}))
+    print(
+        json.dumps(
+            {name: run(case) for name, case in json.loads(Path(sys.argv[1]).read_text()).items()}
+        )
+    )

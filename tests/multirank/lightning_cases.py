@@ -1,4 +1,5 @@
-"""Runs of modules that know nothing of rampup: made by the real control side, for ranks.py and for a job step."""
+"""Runs of modules that know nothing of rampup: made by the real control side, for ranks.py and for
+a job step."""
 
 import fcntl
 import json
@@ -8,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rampup.config import Request, resolve
+from rampup.config.recipes import names
+from rampup.config.resolve import Request, resolve
 from rampup.drill.compare import rows_of
-from rampup.plan import job_config
-from rampup.recipes.load import names
-from rampup.rundir import AttemptDir, RunDir
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.runs.plan import job_config
 
 FOREIGN = Path(__file__).parents[1] / "foreign"
 DEMOS = "lightning.pytorch.demos.boring_classes"
@@ -26,8 +27,17 @@ MODULES = {
 }
 COMMON = ("max_epochs=3", "enable_model_summary=false", "log_every_n_steps=5")
 OTHERS = {
-    "accumulated": ("own_callbacks:OwnCallbacks", "data=own_callbacks:Points", "accumulate_grad_batches=3"),
-    "profiled": ("own_callbacks:OwnCallbacks", "data=own_callbacks:Points", "profiler=simple", "gradient_clip_val=0.5"),
+    "accumulated": (
+        "own_callbacks:OwnCallbacks",
+        "data=own_callbacks:Points",
+        "accumulate_grad_batches=3",
+    ),
+    "profiled": (
+        "own_callbacks:OwnCallbacks",
+        "data=own_callbacks:Points",
+        "profiler=simple",
+        "gradient_clip_val=0.5",
+    ),
     "tried": (f"{DEMOS}:BoringModel", "fast_dev_run=true"),
     "tried-own": ("own_callbacks:OwnCallbacks", "data=own_callbacks:Points", "fast_dev_run=2"),
     "clipped": (MODULES["manual"][0], "gradient_clip_val=0.5"),
@@ -39,7 +49,9 @@ OTHERS = {
 class Case:
     """One run: made by the real control side, started by ranks.py."""
 
-    def __init__(self, folder: Path, words: tuple[str, ...], worlds: tuple[int, ...], **fault: int) -> None:
+    def __init__(
+        self, folder: Path, words: tuple[str, ...], worlds: tuple[int, ...], **fault: int
+    ) -> None:
         """`fault` is what ranks.py does in the first attempt."""
         self.run, self.words, self.worlds, self.fault = RunDir(folder), words, worlds, fault
         self.codes: list[int] = []
@@ -48,8 +60,12 @@ class Case:
         target, *settings = self.words
         spec = resolve(Request(target=target, settings=tuple(settings)), FOREIGN)
         self.run.attempt(1).path.mkdir(parents=True)
-        self.run.config_file.write_text(json.dumps(job_config(spec, self.run.path, (), target in names())))
-        engine = "torch" if target in names() and "engine=lightning" not in self.words else "lightning"
+        self.run.config_file.write_text(
+            json.dumps(job_config(spec, self.run.path, (), target in names()))
+        )
+        engine = (
+            "torch" if target in names() and "engine=lightning" not in self.words else "lightning"
+        )
         return {"dir": str(self.run.path), "worlds": self.worlds, "engine": engine, **self.fault}
 
     @property
@@ -63,7 +79,9 @@ class Case:
         return found
 
     def log(self) -> str:
-        return "".join(path.read_text() for path in sorted(self.run.path.glob("attempts/*/rank-*.log")))
+        return "".join(
+            path.read_text() for path in sorted(self.run.path.glob("attempts/*/rank-*.log"))
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         return rows_of(self.run)
@@ -80,7 +98,9 @@ def started(root: Path, cases: dict[str, Case]) -> dict[str, Case]:
     with open(root / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (root / "codes.json").exists():
-            (root / "cases.json").write_text(json.dumps({name: case.write() for name, case in cases.items()}))
+            (root / "cases.json").write_text(
+                json.dumps({name: case.write() for name, case in cases.items()})
+            )
             argv = [sys.executable, str(here / "ranks.py"), str(root / "cases.json")]
             env = {**os.environ, "PYTHONPATH": str(here.parents[1])}
             done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=400)
@@ -107,5 +127,7 @@ def equal(one: Any, two: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == two.keys() and all(equal(one[key], two[key]) for key in one)
     if isinstance(one, list | tuple):
-        return len(one) == len(two) and all(equal(first, second) for first, second in zip(one, two, strict=True))
+        return len(one) == len(two) and all(
+            equal(first, second) for first, second in zip(one, two, strict=True)
+        )
     return bool(one == two)

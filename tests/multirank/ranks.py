@@ -1,4 +1,5 @@
-"""Starts real ranks, many runs after one another, and pays for importing a framework once: every rank is a fork.
+"""Starts real ranks, many runs after one another, and pays for importing a framework once: every
+rank is a fork.
 
     python ranks.py CASES.json        prints {name: [exit code of each rank in the last attempt]}
 
@@ -19,15 +20,24 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-IMPORTED_ONCE = {"torch": ("torch", "torch._dynamo", "rampup.engines.torch"), "keras": ("rampup.engines.keras",)}
-IMPORTED_ONCE["lightning"] = ("rampup.engines.lightning", "lightning.pytorch.demos.boring_classes", "sklearn.datasets")
-"""Before the first fork, so that no rank has to. The first optimizer of a process imports torch._dynamo."""
+IMPORTED_ONCE = {
+    "torch": ("torch", "torch._dynamo", "rampup.engines.torch.engine"),
+    "keras": ("rampup.engines.keras.engine",),
+}
+IMPORTED_ONCE["lightning"] = (
+    "rampup.engines.lightning.engine",
+    "lightning.pytorch.demos.boring_classes",
+    "sklearn.datasets",
+)
+"""Before the first fork, so that no rank has to. The first optimizer of a process imports
+torch._dynamo."""
 ENDS_AFTER_S = 120
 HEARD_WITHIN_S = 30
 BLOCK = 16
 """Ports of one attempt: that of rank 0, and one for each worker of TensorFlow."""
 PORTS = range(61_000, 65_520)
-"""Above those that rampup chooses, and above those that Linux hands out to anybody who asks for any port."""
+"""Above those that rampup chooses, and above those that Linux hands out to anybody who asks for any
+port."""
 
 
 def main(cases: dict[str, dict[str, Any]]) -> None:
@@ -43,7 +53,9 @@ def run(case: dict[str, Any]) -> list[int]:
     for attempt, world in enumerate(case["worlds"], start=1):
         os.makedirs(f"{case['dir']}/attempts/{attempt}", exist_ok=True)
         port = free_port()
-        ranks = [fork({**case, "attempt": attempt, "world": world}, rank, port) for rank in range(world)]
+        ranks = [
+            fork({**case, "attempt": attempt, "world": world}, rank, port) for rank in range(world)
+        ]
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
     return codes
 
@@ -57,7 +69,9 @@ def fork(case: dict[str, Any], rank: int, port: int) -> int:
 
 def become_rank(case: dict[str, Any], rank: int, port: int) -> NoReturn:
     folder, world, attempt = case["dir"], case["world"], case["attempt"]
-    log = os.open(f"{folder}/attempts/{attempt}/rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = os.open(
+        f"{folder}/attempts/{attempt}/rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    )
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ |= variables(folder, rank, world, port, attempt)
@@ -77,7 +91,8 @@ def become_rank(case: dict[str, Any], rank: int, port: int) -> NoReturn:
 
 
 def ask_after(steps: int, rank: int) -> None:
-    """SIGUSR2 to the last rank, after so many steps of an optimizer: the code that trains knows nothing of it."""
+    """SIGUSR2 to the last rank, after so many steps of an optimizer: the code that trains knows
+    nothing of it."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from rampup.runtime.stop import Stop
@@ -100,7 +115,8 @@ def ask_after(steps: int, rank: int) -> None:
 
 
 def die_at_sync(number: int) -> None:
-    """SIGKILL when a file would be brought to the disk for the so-manieth time: in the middle of a save."""
+    """SIGKILL when a file would be brought to the disk for the so-manieth time: in the middle of a
+    save."""
     usual, seen = os.fsync, []
 
     def sync(descriptor: int) -> None:
@@ -136,12 +152,18 @@ def tensorflow(rank: int, world: int, port: int) -> dict[str, str]:
     if world == 1:
         return {}
     workers = [f"127.0.0.1:{port + 1 + other}" for other in range(world)]
-    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})}
+    return {
+        "TF_CONFIG": json.dumps(
+            {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+        )
+    }
 
 
 def free_port() -> int:
-    """The first of a block of free ports. Another process that looks for one at the same time looks elsewhere."""
-    anywhere = random.SystemRandom()  # a seed that all workers of the tests share would send them to the same ports
+    """The first of a block of free ports. Another process that looks for one at the same time looks
+    elsewhere."""
+    # a seed that all workers of the tests share would send them to the same ports
+    anywhere = random.SystemRandom()
     while True:
         first = anywhere.choice(PORTS[::BLOCK])
         if all(is_free(port) for port in range(first, first + BLOCK)):

@@ -1,4 +1,5 @@
-"""Precision, recall, F1, confusion matrix and PR curves over all ranks, against scikit-learn on all samples."""
+"""Precision, recall, F1, confusion matrix and PR curves over all ranks, against scikit-learn on all
+samples."""
 
 import base64
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from sklearn import metrics
 
 from rampup.data.png import SIGNATURE
-from rampup.runtime.classes import THRESHOLDS
+from rampup.engines.classes import THRESHOLDS
 
 from .conftest import Case, Start
 
@@ -21,10 +22,21 @@ NAMES = ["one", "two", "three"]
 @pytest.fixture(scope="module")
 def cases(start: Start) -> dict[str, Case]:
     wanted: dict[str, dict[str, Any]] = {
-        str(world): {"world": world, "entry": "train:Named", "validation": SIZE, "epochs": 2, "eval_batch_size": 30}
+        str(world): {
+            "world": world,
+            "entry": "train:Named",
+            "validation": SIZE,
+            "epochs": 2,
+            "eval_batch_size": 30,
+        }
         for world in WORLDS
     }
-    wanted["fewer samples than ranks"] = {"world": 3, "entry": "train:Named", "validation": 2, "epochs": 1}
+    wanted["fewer samples than ranks"] = {
+        "world": 3,
+        "entry": "train:Named",
+        "validation": 2,
+        "epochs": 1,
+    }
     wanted["best by f1"] = {"world": 1, "entry": "train:Named", "epochs": 2, "monitor": "val_f1"}
     return start(wanted)
 
@@ -33,7 +45,8 @@ def said(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """What the model said in the last validation: for each sample, in the order of the data."""
     found: dict[int, tuple[int, list[float]]] = {}
     for rank in case.traced("said"):
-        # The first is a trial before training; then a later validation takes the place of an earlier one.
+        # The first is a trial before training; then a later validation takes the place of an
+        # earlier one.
         for ids, labels, probabilities in rank[1:]:
             found |= dict(zip(ids, zip(labels, probabilities, strict=True), strict=True))
     rows = [found[number] for number in sorted(found)]
@@ -52,7 +65,9 @@ def test_they_are_those_of_scikit_learn(cases: dict[str, Case], world: int) -> N
     each = np.stack(metrics.precision_recall_fscore_support(labels, guesses, zero_division=0), 1)
     np.testing.assert_allclose(kept["scores"], each, atol=1e-6)
     row = case.epochs()[-1]
-    mean = metrics.precision_recall_fscore_support(labels, guesses, average="macro", zero_division=0)[:3]
+    mean = metrics.precision_recall_fscore_support(
+        labels, guesses, average="macro", zero_division=0
+    )[:3]
     assert [row["val_precision"], row["val_recall"], row["val_f1"]] == pytest.approx(mean)
     assert row["val_accuracy"] == pytest.approx(metrics.accuracy_score(labels, guesses))
     for index in range(len(NAMES)):
@@ -62,7 +77,9 @@ def test_they_are_those_of_scikit_learn(cases: dict[str, Case], world: int) -> N
             assert precision[place] == pytest.approx(
                 metrics.precision_score(labels == index, taken, zero_division=1), abs=1e-5
             )
-            assert recall[place] == pytest.approx(metrics.recall_score(labels == index, taken), abs=1e-5)
+            assert recall[place] == pytest.approx(
+                metrics.recall_score(labels == index, taken), abs=1e-5
+            )
 
 
 def test_the_number_of_ranks_changes_no_count(cases: dict[str, Case]) -> None:

@@ -1,4 +1,5 @@
-"""What goes wrong on the job side is said once and clearly, and what was written before stays readable."""
+"""What goes wrong on the job side is said once and clearly, and what was written before stays
+readable."""
 
 import json
 import os
@@ -93,7 +94,10 @@ def test_a_ghost_leaves_the_run_alone(cases: dict[str, Case]) -> None:
 def test_a_loss_that_is_no_number(cases: dict[str, Case]) -> None:
     case = cases["endless"]
     assert case.codes == [0]
-    rows = [json.loads(line, parse_constant=pytest.fail) for line in case.attempt.metrics_file.read_text().splitlines()]
+    rows = [
+        json.loads(line, parse_constant=pytest.fail)
+        for line in case.attempt.metrics_file.read_text().splitlines()
+    ]
     assert rows[0]["train_loss"] is None
     assert case.log(0).count("warning: train_loss is inf at step 1") == 1
     assert "train_loss=inf" in case.log(0) or "train_loss=nan" in case.log(0)
@@ -108,7 +112,9 @@ def test_a_loss_that_is_no_number(cases: dict[str, Case]) -> None:
         ("half", "precision=fp16 does not train on a CPU", "precision=fp32"),
     ],
 )
-def test_mistakes_are_one_line_and_a_hint(cases: dict[str, Case], name: str, message: str, hint: str) -> None:
+def test_mistakes_are_one_line_and_a_hint(
+    cases: dict[str, Case], name: str, message: str, hint: str
+) -> None:
     case = cases[name]
     assert set(case.codes) == {1}
     line, second = [line for line in case.log(0).splitlines() if line][:2]
@@ -123,8 +129,18 @@ def test_disk_full_in_the_log_of_a_real_process(tmp_path: Path) -> None:
     case.write()
     log = case.attempt.rank_log(0)
     log.write_text("x" * 10230)  # ten bytes below the limit
-    limited = ["bash", "-c", 'ulimit -f 10; exec "$0" -m rampup.worker "$1"', sys.executable, str(case.run.path)]
-    env = {**os.environ, **variables(str(case.run.path), 0, 1, free_port()), "PYTHONPATH": str(HERE.parents[1])}
+    limited = [
+        "bash",
+        "-c",
+        'ulimit -f 10; exec "$0" -m rampup.worker "$1"',
+        sys.executable,
+        str(case.run.path),
+    ]
+    env = {
+        **os.environ,
+        **variables(str(case.run.path), 0, 1, free_port()),
+        "PYTHONPATH": str(HERE.parents[1]),
+    }
     with open(log, "a") as file:
         done = subprocess.run(limited, env=env, stdout=file, stderr=file, timeout=60)
     assert done.returncode == 74
@@ -137,6 +153,9 @@ def test_two_real_processes(tmp_path: Path) -> None:
     case.write()
     argv = [sys.executable, "-m", "rampup.worker", str(case.run.path)]
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-    ranks = [subprocess.Popen(argv, env=env | variables(str(case.run.path), rank, 2, port)) for rank in (0, 1)]
+    ranks = [
+        subprocess.Popen(argv, env=env | variables(str(case.run.path), rank, 2, port))
+        for rank in (0, 1)
+    ]
     assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
     assert case.end["metrics"]["step"] == 20

@@ -1,4 +1,5 @@
-"""The gradient layer on real ranks: the same step on any number of them, the same bits in every run, one agreement."""
+"""The gradient layer on real ranks: the same step on any number of them, the same bits in every
+run, one agreement."""
 
 import json
 import os
@@ -11,7 +12,13 @@ import pytest
 
 from .conftest import HERE
 
-DEFAULTS: dict[str, Any] = {"way": "flat", "network": "plain", "samples": 12, "accumulate": 1, "clip": None} | {
+DEFAULTS: dict[str, Any] = {
+    "way": "flat",
+    "network": "plain",
+    "samples": 12,
+    "accumulate": 1,
+    "clip": None,
+} | {
     "chunk_bytes": 500,
     "wishes": {},
     "late": False,
@@ -29,7 +36,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "tiny": {"samples": 2},
 }
 CASES: dict[str, dict[str, Any]] = {
-    **{f"{kind}-{world}": more | {"world": world} for kind, more in KINDS.items() for world in (1, 2, 3, 4)},
+    **{
+        f"{kind}-{world}": more | {"world": world}
+        for kind, more in KINDS.items()
+        for world in (1, 2, 3, 4)
+    },
     **{
         f"{kind}-{world}-late": more | {"world": world, "late": True}
         for kind, more in KINDS.items()
@@ -63,14 +74,21 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
 
 
 def numbers(weights: dict[str, str]) -> list[float]:
-    return [number for bits in weights.values() for (number,) in struct.iter_unpack("f", bytes.fromhex(bits))]
+    return [
+        number
+        for bits in weights.values()
+        for (number,) in struct.iter_unpack("f", bytes.fromhex(bits))
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_any_number_of_ranks_takes_the_same_steps(told: Any, kind: str, world: int) -> None:
     alone, ranks = told[f"{kind}-1"][0], told[f"{kind}-{world}"]
-    assert all(rank["weights"] == ranks[0]["weights"] and rank["loss"] == ranks[0]["loss"] for rank in ranks)
+    assert all(
+        rank["weights"] == ranks[0]["weights"] and rank["loss"] == ranks[0]["loss"]
+        for rank in ranks
+    )
     assert ranks[0]["loss"] == pytest.approx(alone["loss"], abs=1e-6)
     # Adam divides by the size of the gradient: a gradient near zero takes a step of any size.
     assert numbers(ranks[0]["weights"]) == pytest.approx(numbers(alone["weights"]), abs=1e-4)
@@ -88,7 +106,9 @@ def test_a_new_process_goes_on_with_the_same_bits(told: Any, world: int) -> None
 
 
 def test_chunks_are_sent_during_the_backward_pass(told: Any) -> None:
-    assert [rank["sent"] for rank in told["plain-3"]] == [[0, 2, 2, 2, 2]] * 3, "the first step makes the buffer"
+    assert [rank["sent"] for rank in told["plain-3"]] == [[0, 2, 2, 2, 2]] * 3, (
+        "the first step makes the buffer"
+    )
     assert told["accumulated-2"][0]["sent"] == told["clipped-2"][0]["sent"] == [0, 2, 2, 2, 2]
     assert told["tiny-4"][3]["sent"] == [0] * 5, "a rank without samples has nothing to wait for"
     assert told["plain-2-whole"][0]["sent"] == [0] * 5
@@ -105,7 +125,9 @@ def test_a_gradient_in_two_parts_is_refused(told: Any) -> None:
 
 def test_a_parameter_without_gradient_is_left_alone(told: Any) -> None:
     untouched = told["idle-1"][0]["weights"]["third.weight"]
-    assert all(told[f"idle-{world}"][0]["weights"]["third.weight"] == untouched for world in (2, 3, 4))
+    assert all(
+        told[f"idle-{world}"][0]["weights"]["third.weight"] == untouched for world in (2, 3, 4)
+    )
     assert told["plain-1"][0]["weights"]["third.weight"] != untouched
 
 

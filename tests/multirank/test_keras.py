@@ -1,4 +1,5 @@
-"""The keras engine keeps the same promises on real ranks: same steps, exact validation, resume bit for bit."""
+"""The keras engine keeps the same promises on real ranks: same steps, exact validation, resume bit
+for bit."""
 
 import json
 from importlib.util import find_spec
@@ -8,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rampup.runtime import exactness
+from rampup.runtime.checkpoints import exactness
 
 from .conftest import Case, Start
 
-pytestmark = pytest.mark.skipif(find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'"
+)
 
 CUT: dict[str, Any] = {"entry": "train:Interrupted", "ends": [], "how": "stop"}
-# An epoch has five steps. What is asked for in one step is heard before the next, and agreed with it.
+# An epoch has five steps. What is asked for in one step is heard before the next, and agreed with
+# it.
 CASES: dict[str, dict[str, Any]] = {
     **{f"plain-{world}": {"world": world} for world in (1, 2, 3)},
     "mirrored-1": {"world": 1, "cpu_devices": 2},
@@ -23,18 +27,47 @@ CASES: dict[str, dict[str, Any]] = {
     **{f"whole-{world}": {**CUT, "world": world} for world in (1, 2)},
     "stopped-1": {**CUT, "world": 1, "attempts": (1, 1, 1), "ends": [6, 2]},
     "stopped-2": {**CUT, "world": 2, "attempts": (2, 2), "ends": [12]},
-    "killed-1": {**CUT, "how": "killed", "world": 1, "attempts": (1, 1, 1), "ends": [8, 5], "every": "1steps"},
-    # in the second save, of step 5: arrays are written; all is written, and only the rename is not done; after that
+    "killed-1": {
+        **CUT,
+        "how": "killed",
+        "world": 1,
+        "attempts": (1, 1, 1),
+        "ends": [8, 5],
+        "every": "1steps",
+    },
+    # in the second save, of step 5: arrays are written; all is written, and only the rename is not
+    # done; after that
     **{
-        f"killed-at-{number}": {**CUT, "world": 1, "attempts": (1, 1), "every": "3steps", "killed_at_sync": number}
+        f"killed-at-{number}": {
+            **CUT,
+            "world": 1,
+            "attempts": (1, 1),
+            "every": "3steps",
+            "killed_at_sync": number,
+        }
         for number in (9, 11, 12)
     },
-    "torn-1": {**CUT, "entry": "train:Torn", "world": 1, "attempts": (1, 1), "ends": [7], "every": "3steps"},
+    "torn-1": {
+        **CUT,
+        "entry": "train:Torn",
+        "world": 1,
+        "attempts": (1, 1),
+        "ends": [7],
+        "every": "3steps",
+    },
     "whole-mirrored": {**CUT, "world": 1, "cpu_devices": 2},
-    "stopped-mirrored": {**CUT, "world": 1, "cpu_devices": 2, "attempts": (1, 1), "ends": [13]},  # two in each step
+    # two in each step
+    "stopped-mirrored": {**CUT, "world": 1, "cpu_devices": 2, "attempts": (1, 1), "ends": [13]},
     "normed-2": {"world": 2, "entry": "train:Normed", "epochs": 2},
     "normed-mirrored": {"world": 1, "entry": "train:Normed", "epochs": 2, "cpu_devices": 2},
-    "shuffled-2": {**CUT, "entry": "train:Shuffled", "world": 2, "attempts": (2, 2), "ends": [1], "epochs": 1},
+    "shuffled-2": {
+        **CUT,
+        "entry": "train:Shuffled",
+        "world": 2,
+        "attempts": (2, 2),
+        "ends": [1],
+        "epochs": 1,
+    },
     "rounded": {"world": 2, "entry": "train:Rounded", "monitor": "train_loss"},
     "differing": {"world": 2, "entry": "train:Differing", "monitor": "train_loss"},
     "moved": {**CUT, "world": 2, "attempts": (2, 1), "ends": [7]},
@@ -51,7 +84,9 @@ FAIL = ("raises", "keras3", "unmonitored", "alone", "differing")
 def cases(start: Start) -> dict[str, Case]:
     found = start({name: {"engine": "keras", **case} for name, case in CASES.items()})
     for name, case in found.items():
-        assert name in FAIL or set(case.codes) == {0}, f"{name}: {[case.log(rank) for rank in range(case.worlds[-1])]}"
+        assert name in FAIL or set(case.codes) == {0}, (
+            f"{name}: {[case.log(rank) for rank in range(case.worlds[-1])]}"
+        )
     return found
 
 
@@ -101,7 +136,9 @@ def test_two_devices_of_one_rank_share_the_batches(cases: dict[str, Case]) -> No
 def test_weights_agree_after_twenty_steps(cases: dict[str, Case], name: str) -> None:
     assert cases["plain-1"].end["metrics"]["step"] == 20
     assert furthest(cases["plain-1"], cases[name]) < 1e-5
-    for mine, theirs in zip(cases["plain-1"].attempt.metrics(), cases[name].attempt.metrics(), strict=True):
+    for mine, theirs in zip(
+        cases["plain-1"].attempt.metrics(), cases[name].attempt.metrics(), strict=True
+    ):
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-5)
 
 
@@ -110,7 +147,8 @@ def test_all_workers_hold_equal_weights_in_every_step(cases: dict[str, Case], na
     first, *others = cases[name].traced("weights")
     assert len(set(first)) == 20
     assert all(other == first for other in others)
-    last, *those = cases[name].traced("validated")  # the weights after the last step are among these alone
+    # the weights after the last step are among these alone
+    last, *those = cases[name].traced("validated")
     assert len(set(last)) == 4 and last[-1] not in first
     assert all(list(dict.fromkeys(other)) == list(dict.fromkeys(last)) for other in those)
 
@@ -138,7 +176,9 @@ def test_data_may_differ_in_its_last_bits(cases: dict[str, Case]) -> None:
     assert cases["rounded"].codes == [0, 0], cases["rounded"].log(0)
 
 
-def test_a_random_split_is_the_same_on_every_rank_and_after_a_resume(cases: dict[str, Case]) -> None:
+def test_a_random_split_is_the_same_on_every_rank_and_after_a_resume(
+    cases: dict[str, Case],
+) -> None:
     case = cases["shuffled-2"]
     assert case.attempt.resumed_at() == 2
     seen = list(chain(*chain(*case.traced("ids"))))
@@ -154,7 +194,13 @@ def test_a_batch_smaller_than_the_world(cases: dict[str, Case]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["stopped-1", "stopped-2", "stopped-mirrored", "torn-1", *(name for name in CASES if name.startswith("killed"))],
+    [
+        "stopped-1",
+        "stopped-2",
+        "stopped-mirrored",
+        "torn-1",
+        *(name for name in CASES if name.startswith("killed")),
+    ],
 )
 def test_the_end_is_equal_bit_for_bit(cases: dict[str, Case], name: str) -> None:
     parts = cases[name]
@@ -170,14 +216,18 @@ def test_they_were_really_interrupted(cases: dict[str, Case]) -> None:
     assert cases["stopped-2"].attempt.resumed_at() == 13
     assert cases["stopped-mirrored"].attempt.resumed_at() == 8
     assert cases["torn-1"].attempt.resumed_at() == 6
-    assert cases["killed-1"].attempt.resumed_at() >= cases["killed-1"].run.attempt(2).resumed_at() >= 6
+    assert (
+        cases["killed-1"].attempt.resumed_at() >= cases["killed-1"].run.attempt(2).resumed_at() >= 6
+    )
     for number, step in ((9, 3), (11, 3), (12, 5)):
         assert cases[f"killed-at-{number}"].attempt.resumed_at() == step
     assert cases["stopped-1"].run.attempt(1).again() == "preempt"
     assert "\nresumed at step 10\n" in "\n" + cases["stopped-1"].log(0)
 
 
-def test_another_number_of_workers_goes_on_and_says_that_it_is_not_exact(cases: dict[str, Case]) -> None:
+def test_another_number_of_workers_goes_on_and_says_that_it_is_not_exact(
+    cases: dict[str, Case],
+) -> None:
     moved = cases["moved"]
     assert "resumed at step 8; not bit for bit: 2 ranks then, 1 now" in moved.log(0)
     seen = sorted(chain(*chain(*moved.traced("ids"))))
@@ -195,7 +245,9 @@ def test_what_else_an_exact_resume_needs_to_share(cases: dict[str, Case]) -> Non
         "TF_ENABLE_ONEDNN_OPTS=0 then, 1 now",
         f"data with the checksum 00000000 then, {found['data']} now",
     ]
-    assert cases["plain-2"].attempt.event("start")["data"] == found["data"], "the same data on more ranks"
+    assert cases["plain-2"].attempt.event("start")["data"] == found["data"], (
+        "the same data on more ranks"
+    )
 
 
 def test_the_logs_hold_only_our_lines(cases: dict[str, Case]) -> None:
@@ -223,11 +275,21 @@ def test_a_rank_that_raises_tells_its_cause(cases: dict[str, Case]) -> None:
     [
         ("keras3", "made a model of Keras 3", "import tf_keras as keras"),
         ("unmonitored", "monitor=val_acuracy is not a metric", "did you mean val_accuracy?"),
-        ("differing", "rank 1 has other data than rank 0: [100, 0] samples", "load the same on every rank"),
-        ("alone", "strategy=mirrored trains in one process, and this run has 2 ranks", "strategy=multiworker"),
+        (
+            "differing",
+            "rank 1 has other data than rank 0: [100, 0] samples",
+            "load the same on every rank",
+        ),
+        (
+            "alone",
+            "strategy=mirrored trains in one process, and this run has 2 ranks",
+            "strategy=multiworker",
+        ),
     ],
 )
-def test_mistakes_are_one_line_and_a_hint(cases: dict[str, Case], name: str, message: str, hint: str) -> None:
+def test_mistakes_are_one_line_and_a_hint(
+    cases: dict[str, Case], name: str, message: str, hint: str
+) -> None:
     case = cases[name]
     assert set(case.codes) == {1}
     line, second = [line for line in case.log(0).splitlines() if line][:2]

@@ -1,4 +1,5 @@
-"""Users' own losses, metrics and models in the keras engine: as they are, or refused; nothing is lost in silence."""
+"""Users' own losses, metrics and models in the keras engine: as they are, or refused; nothing is
+lost in silence."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -7,7 +8,9 @@ import pytest
 
 from .conftest import Case, Start
 
-pytestmark = pytest.mark.skipif(find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'"
+)
 
 TRAINED: dict[str, dict[str, Any]] = {
     "OwnScores": {},
@@ -20,11 +23,20 @@ TRAINED: dict[str, dict[str, Any]] = {
 }
 REFUSED: dict[str, tuple[str, str]] = {
     "Summed": ("loss mean_squared_error has reduction='sum'", "leave the reduction out"),
-    "Scalar": ("loss of_all returns one number for the whole batch", "return one number per sample"),
-    "Forgetful": ("get_config() of Count does not tell its argument 'by'", "super().get_config(), 'by': self.by}"),
+    "Scalar": (
+        "loss of_all returns one number for the whole batch",
+        "return one number per sample",
+    ),
+    "Forgetful": (
+        "get_config() of Count does not tell its argument 'by'",
+        "super().get_config(), 'by': self.by}",
+    ),
     "Masked": ("the model's output has a mask", "run it as a script"),
     "Legacy": ("optimizers.legacy.SGD is not one", "use optimizers.SGD"),
-    "OwnRate": ("schedule=cosine warmup_steps=0 beside the optimizer's own schedule", "leave one of the two out"),
+    "OwnRate": (
+        "schedule=cosine warmup_steps=0 beside the optimizer's own schedule",
+        "leave one of the two out",
+    ),
     "Half": ("mixed_float16 needs a loss that is scaled", "mixed_bfloat16"),
     "Weighed": ("loss_weights would be dropped", "multiply inside of the loss"),
     "WeighedMetrics": ("weighted_metrics would be dropped", "name them in metrics"),
@@ -69,7 +81,9 @@ def test_a_model_of_the_users_own_class(cases: dict[str, Case], name: str) -> No
 
 
 def test_an_output_whose_shape_follows_from_the_input(cases: dict[str, Case]) -> None:
-    assert last_row(cases["Pictures"])["val_accuracy"] == 1.0, "both are as likely, and the first is taken"
+    assert last_row(cases["Pictures"])["val_accuracy"] == 1.0, (
+        "both are as likely, and the first is taken"
+    )
 
 
 def test_gradients_that_do_not_tell_their_shape(cases: dict[str, Case]) -> None:

@@ -14,13 +14,13 @@ from rampup.recipes.questions.generate import questions, write
 
 from .conftest import Case, Start
 
-pytestmark = pytest.mark.skipif(find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'"
+)
 
 SEEDS = (1, 2, 3, 4, 5)
 ROW = "1 0 .99539 -.05889 .85243 .02306 .83398 -.37708 1 .0376 .85243 -.17755 .59755 -.44945 .60536 -.38223 .84356 "
-ROW += (
-    "-.38542 .58212 -.32192 .56971 -.29674 .36946 -.47357 .56811 -.51171 .41078 -.46168 .21266 -.3409 .42267 -.54487 "
-)
+ROW += "-.38542 .58212 -.32192 .56971 -.29674 .36946 -.47357 .56811 -.51171 .41078 -.46168 .21266 -.3409 .42267 -.54487 "
 ROW += ".18641 -.453"
 WORDS = ("always", "never", "idiots", "teachers", "engineers", "why")
 SAVES = """
@@ -51,20 +51,42 @@ def cases(start: Start, tmp_path_factory: pytest.TempPathFactory) -> dict[str, C
     folder = tmp_path_factory.mktemp("given")
     write(folder / "questions.csv", 3000, 3)
     (folder / "bad.csv").write_text("qid,question_text,target\n1,Why?,0\n2,How?,maybe\n")
-    (folder / "vectors.txt").write_text("6 4\n" + "".join(f"{word} 0.1 0.2 0.3 {len(word)}\n" for word in WORDS))
+    (folder / "vectors.txt").write_text(
+        "6 4\n" + "".join(f"{word} 0.1 0.2 0.3 {len(word)}\n" for word in WORDS)
+    )
     (folder / "wordless.csv").write_text((folder / "questions.csv").read_text() + WORDLESS)
-    subprocess.run([sys.executable, "-c", SAVES, folder / "model"], check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", SAVES, folder / "model"],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     row = [float(number) for number in ROW.split()]
-    small: dict[str, Any] = {"recipe": "questions", "csv": str(folder / "questions.csv"), "epochs": 1}
+    small: dict[str, Any] = {
+        "recipe": "questions",
+        "csv": str(folder / "questions.csv"),
+        "epochs": 1,
+    }
     wanted: dict[str, dict[str, Any]] = {
-        **{f"ionosphere-{seed}": {"recipe": "ionosphere", "seed": seed, "predict": row} for seed in SEEDS},
+        **{
+            f"ionosphere-{seed}": {"recipe": "ionosphere", "seed": seed, "predict": row}
+            for seed in SEEDS
+        },
         "scratch": {"recipe": "questions"},
         "vectors": {**small, "embedding": str(folder / "vectors.txt")},
         "frozen": {**small, "embedding": str(folder / "vectors.txt"), "trainable": False},
         "model": {**small, "embedding": str(folder / "model")},
         "frozen-model": {**small, "embedding": str(folder / "model"), "trainable": False},
-        **{f"model-{how}": {**small, "embedding": str(folder / "model"), **two} for how, two in ON_TWO.items()},
-        "frozen-model-ranks": {**small, "embedding": str(folder / "model"), "trainable": False, "world": 2},
+        **{
+            f"model-{how}": {**small, "embedding": str(folder / "model"), **two}
+            for how, two in ON_TWO.items()
+        },
+        "frozen-model-ranks": {
+            **small,
+            "embedding": str(folder / "model"),
+            "trainable": False,
+            "world": 2,
+        },
         "wordless": {**small, "csv": str(folder / "wordless.csv")},
         "bad": {**small, "csv": str(folder / "bad.csv")},
     }
@@ -107,7 +129,9 @@ def test_questions_are_as_hard_as_they_must_be_and_ours_learns_them(cases: dict[
     assert keyword_rule(train, labels, held_out, expected) < 0.6
 
 
-def keyword_rule(texts: list[str], targets: list[int], held_out: list[str], expected: list[int]) -> float:
+def keyword_rule(
+    texts: list[str], targets: list[int], held_out: list[str], expected: list[int]
+) -> float:
     """The best F1 of `insincere if it has any of these words`, for the words that tell most."""
     from collections import Counter
 
@@ -115,11 +139,19 @@ def keyword_rule(texts: list[str], targets: list[int], held_out: list[str], expe
 
     both = Counter(word for text in texts for word in set(text.lower().split()))
     bad = Counter(
-        word for text, target in zip(texts, targets, strict=True) if target for word in set(text.lower().split())
+        word
+        for text, target in zip(texts, targets, strict=True)
+        if target
+        for word in set(text.lower().split())
     )
-    ranked = sorted((word for word in both if both[word] > 20), key=lambda word: -bad[word] / both[word])
+    ranked = sorted(
+        (word for word in both if both[word] > 20), key=lambda word: -bad[word] / both[word]
+    )
     rules = [set(ranked[:count]) for count in (1, 2, 5, 10, 20, 40, 60)]
-    return max(f1_score(expected, [bool(rule & set(text.lower().split())) for text in held_out]) for rule in rules)
+    return max(
+        f1_score(expected, [bool(rule & set(text.lower().split())) for text in held_out])
+        for rule in rules
+    )
 
 
 @pytest.mark.parametrize("name", ["vectors", "frozen", "model", "frozen-model"])
@@ -142,9 +174,13 @@ def test_a_saved_model_is_trained_with_the_rest(cases: dict[str, Case], name: st
 
 
 @pytest.mark.parametrize("name", ["model-ranks", "model-devices", "frozen-model-ranks"])
-def test_a_saved_model_on_several_replicas_learns_the_same(cases: dict[str, Case], name: str) -> None:
+def test_a_saved_model_on_several_replicas_learns_the_same(
+    cases: dict[str, Case], name: str
+) -> None:
     alone = cases[name.removesuffix("-ranks").removesuffix("-devices")]
-    assert cases[name].end["metrics"]["val_loss"] == pytest.approx(alone.end["metrics"]["val_loss"], abs=1e-3)
+    assert cases[name].end["metrics"]["val_loss"] == pytest.approx(
+        alone.end["metrics"]["val_loss"], abs=1e-3
+    )
 
 
 def test_questions_without_a_word_spoil_no_weights(cases: dict[str, Case]) -> None:
@@ -158,7 +194,9 @@ def test_a_frozen_embedding_stays_as_it_was(cases: dict[str, Case]) -> None:
     words = {round(float(number), 4) for number in table[:, 0]}
     assert 0.1 in words, "a vector of the file"
     other = next(array for array in trained if array.shape[1:] == (4,))
-    assert 0.1 not in {round(float(number), 6) for number in other[2:20, 0]}, "frequent words have moved"
+    assert 0.1 not in {round(float(number), 6) for number in other[2:20, 0]}, (
+        "frequent words have moved"
+    )
 
 
 def test_a_table_that_is_not_as_it_must_be(cases: dict[str, Case]) -> None:

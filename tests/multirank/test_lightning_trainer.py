@@ -1,4 +1,5 @@
-"""The settings of Lightning's Trainer that have names of their own: each does what it says, in a module as it is.
+"""The settings of Lightning's Trainer that have names of their own: each does what it says, in a
+module as it is.
 
 And the recipes with real images on both engines: the same batches, so the same numbers.
 """
@@ -17,18 +18,37 @@ from .lightning_cases import Case, started
 TELLING = "telling:Telling"
 CASES: dict[str, tuple[tuple[str, ...], int]] = {
     "plain": (("max_epochs=1",), 1),
-    "limits": (("max_epochs=2", "limit_train_batches=6", "limit_val_batches=3", "enable_model_summary=false"), 1),
+    "limits": (
+        (
+            "max_epochs=2",
+            "limit_train_batches=6",
+            "limit_val_batches=3",
+            "enable_model_summary=false",
+        ),
+        1,
+    ),
     "parts": (("max_epochs=1", "limit_train_batches=0.25", "limit_val_batches=0.5"), 1),
     "accumulated": (("max_epochs=1", "limit_train_batches=6", "accumulate_grad_batches=3"), 1),
     "clipped": (("max_epochs=1", "limit_train_batches=6", "gradient_clip_val=0.001"), 1),
     "overfitted": (("max_epochs=3", "overfit_batches=2"), 1),
     "tried": (("fast_dev_run=true", "profiler=advanced"), 1),
     "exact": (("max_epochs=1", "precision=64-true", "profiler=simple"), 1),
-    "searching": (("max_epochs=1", "limit_train_batches=4", "strategy=ddp_find_unused_parameters_true"), 2),
+    "searching": (
+        ("max_epochs=1", "limit_train_batches=4", "strategy=ddp_find_unused_parameters_true"),
+        2,
+    ),
     "together": (("max_epochs=1", "limit_train_batches=4"), 2),
-    "by trainer.": (("max_epochs=4", "limit_train_batches=2", "trainer.check_val_every_n_epoch=2"), 1),
+    "by trainer.": (
+        ("max_epochs=4", "limit_train_batches=2", "trainer.check_val_every_n_epoch=2"),
+        1,
+    ),
 }
-HABITS = ("odd_habits:OddHabits", "data=odd_habits:DividedByHand", "max_epochs=3", "enable_model_summary=false")
+HABITS = (
+    "odd_habits:OddHabits",
+    "data=odd_habits:DividedByHand",
+    "max_epochs=3",
+    "enable_model_summary=false",
+)
 OTHERS: dict[str, tuple[tuple[str, ...], int]] = {
     "habits": (HABITS, 1),
     "habits tried": ((*HABITS, "fast_dev_run=true"), 1),
@@ -50,11 +70,19 @@ RECIPES = {
 def cases(tmp_path_factory: pytest.TempPathFactory, mnist: Path, cifar10: Path) -> dict[str, Case]:
     base = tmp_path_factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "lightning-trainer"
-    made = {name: Case(root / name, (TELLING, *words), (world,)) for name, (words, world) in CASES.items()}
-    made |= {name: Case(root / name.replace(" ", "-"), words, (world,)) for name, (words, world) in OTHERS.items()}
+    made = {
+        name: Case(root / name, (TELLING, *words), (world,))
+        for name, (words, world) in CASES.items()
+    }
+    made |= {
+        name: Case(root / name.replace(" ", "-"), words, (world,))
+        for name, (words, world) in OTHERS.items()
+    }
     for name, words in RECIPES.items():
         for engine in ("torch", "lightning"):
-            made[f"{name}-{engine}"] = Case(root / f"{name}-{engine}", (*words, f"engine={engine}"), (2,))
+            made[f"{name}-{engine}"] = Case(
+                root / f"{name}-{engine}", (*words, f"engine={engine}"), (2,)
+            )
     return started(root, made)
 
 
@@ -92,10 +120,19 @@ def test_gradients_are_clipped(cases: dict[str, Case]) -> None:
 
 
 def test_precision_and_strategy_are_lightnings_own(cases: dict[str, Case]) -> None:
-    assert (told(cases["exact"])["precision"], told(cases["exact"])["type"]) == ("64-true", "torch.float64")
-    assert (told(cases["plain"])["precision"], told(cases["plain"])["type"]) == ("32-true", "torch.float32")
+    assert (told(cases["exact"])["precision"], told(cases["exact"])["type"]) == (
+        "64-true",
+        "torch.float64",
+    )
+    assert (told(cases["plain"])["precision"], told(cases["plain"])["type"]) == (
+        "32-true",
+        "torch.float32",
+    )
     assert told(cases["searching"])["unused"] is True
-    assert (told(cases["together"])["strategy"], told(cases["together"])["unused"]) == ("DDPStrategy", None)
+    assert (told(cases["together"])["strategy"], told(cases["together"])["unused"]) == (
+        "DDPStrategy",
+        None,
+    )
 
 
 def test_any_other_argument_is_reached_by_its_name(cases: dict[str, Case]) -> None:
@@ -107,7 +144,9 @@ def test_the_summary_is_in_the_log_unless_nobody_wants_it(cases: dict[str, Case]
     assert "Trainable params" not in cases["limits"].log()
 
 
-def test_the_table_of_the_profiler_is_in_the_run_and_in_the_report(cases: dict[str, Case], tmp_path: Path) -> None:
+def test_the_table_of_the_profiler_is_in_the_run_and_in_the_report(
+    cases: dict[str, Case], tmp_path: Path
+) -> None:
     assert "Profile stats for: run_training_batch" in table_of(cases["tried"])
     assert "run_training_batch" in table_of(cases["exact"])
     page = write_report([cases["exact"].run], tmp_path / "report.html").file.read_text()
@@ -129,7 +168,9 @@ def test_a_recipe_has_the_same_numbers_on_both_engines(cases: dict[str, Case], n
     assert ours.end["step"] == theirs.end["step"] > 4
     assert ours.end["best"]["epoch"] == theirs.end["best"]["epoch"]
     for metric in ("train_loss", "val_loss", "val_accuracy"):
-        assert theirs.end["metrics"][metric] == pytest.approx(ours.end["metrics"][metric], rel=1e-3), metric
+        assert theirs.end["metrics"][metric] == pytest.approx(
+            ours.end["metrics"][metric], rel=1e-3
+        ), metric
 
 
 def test_what_a_class_has_of_its_own_stays_as_it_is(cases: dict[str, Case]) -> None:
@@ -139,7 +180,9 @@ def test_what_a_class_has_of_its_own_stays_as_it_is(cases: dict[str, Case]) -> N
         assert "warning" not in case.log() and "val_loss" in case.end["metrics"]
 
 
-def test_loaders_that_divide_the_data_themselves_are_counted_as_they_are(cases: dict[str, Case]) -> None:
+def test_loaders_that_divide_the_data_themselves_are_counted_as_they_are(
+    cases: dict[str, Case],
+) -> None:
     assert cases["by hand"].codes == [0, 0], cases["by hand"].log()
     assert sum(map(sum, cases["by hand"].last.evaluation()["confusion"])) == 103
 
@@ -156,4 +199,8 @@ def test_waiting_for_data_is_measured(cases: dict[str, Case]) -> None:
 
 def test_no_batch_is_no_training(cases: dict[str, Case]) -> None:
     log = cases["nothing"].log()
-    assert cases["nothing"].codes == [1] and "error: there was nothing to train" in log and "Traceback" not in log, log
+    assert (
+        cases["nothing"].codes == [1]
+        and "error: there was nothing to train" in log
+        and "Traceback" not in log
+    ), log

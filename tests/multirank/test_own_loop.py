@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 from .conftest import HERE
 from .ranks import free_port, variables
@@ -61,4 +61,6 @@ def test_two_ranks_stop_and_go_on_together(tmp_path: Path) -> None:
         assert output == "from 0\nseen [1, 2, 3, 4]\n"
     assert run.attempt(1).again_file.exists(), "written by rank 0, which heard of it from rank 1"
     for output in outputs(run, script, 2):
-        assert output.removeprefix("resumed at step 4\n") == "from 4\nseen [1, 2, 3, 4, 5, 6, 7, 8]\n"
+        assert (
+            output.removeprefix("resumed at step 4\n") == "from 4\nseen [1, 2, 3, 4, 5, 6, 7, 8]\n"
+        )

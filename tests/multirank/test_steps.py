@@ -10,24 +10,47 @@ from .conftest import Case, Start
 
 CASES: dict[str, dict[str, Any]] = {
     **{f"plain-{world}": {"world": world} for world in (1, 2, 3)},
-    **{f"noisy-{world}-{turn}": {"world": world, "entry": "train:Noisy"} for world in (1, 2, 3) for turn in "ab"},
+    **{
+        f"noisy-{world}-{turn}": {"world": world, "entry": "train:Noisy"}
+        for world in (1, 2, 3)
+        for turn in "ab"
+    },
     **{f"ddp-{world}": {"world": world, "gradients": "ddp"} for world in (2, 3)},
     **{f"accumulated-{world}": {"world": world, "accumulate": 3} for world in (1, 2)},
     "accumulated-ddp-3": {"world": 3, "accumulate": 4, "gradients": "ddp"},
-    **{f"tiny-{world}": {"world": world, "samples": 41, "validation": 2, "epochs": 2} for world in (1, 3, 8)},
+    **{
+        f"tiny-{world}": {"world": world, "samples": 41, "validation": 2, "epochs": 2}
+        for world in (1, 3, 8)
+    },
     "tiny-ddp-3": {"world": 3, "samples": 41, "validation": 2, "epochs": 2, "gradients": "ddp"},
     **{
-        f"images-{world}": {"world": world, "entry": "train:Images", "channels_last": True, "clip": 0.1}
+        f"images-{world}": {
+            "world": world,
+            "entry": "train:Images",
+            "channels_last": True,
+            "clip": 0.1,
+        }
         for world in (1, 2)
     },
     **{
-        f"idle-{world}": {"world": world, "entry": "train:Idle", "optimizer": "adamw", "weight_decay": 0.5}
+        f"idle-{world}": {
+            "world": world,
+            "entry": "train:Idle",
+            "optimizer": "adamw",
+            "weight_decay": 0.5,
+        }
         for world in (1, 2)
     },
     "first-is-best-2": {"world": 2, "monitor": "val_loss", "monitor_mode": "max"},
     "every-epoch-1": {"world": 1, "every": "1epoch", "monitor": "val_loss", "monitor_mode": "max"},
     "target-2": {"world": 2, "target": 0.6},
-    "alone-2": {"world": 2, "validation": 0, "monitor": "train_loss", "monitor_mode": "min", "every": "never"},
+    "alone-2": {
+        "world": 2,
+        "validation": 0,
+        "monitor": "train_loss",
+        "monitor_mode": "min",
+        "every": "never",
+    },
 }
 
 
@@ -68,7 +91,10 @@ def test_weights_agree_after_twenty_steps(cases: dict[str, Case]) -> None:
 
 def test_the_loss_is_that_of_all_ranks(cases: dict[str, Case]) -> None:
     for world in (2, 3):
-        alone, together = cases["plain-1"].attempt.metrics(), cases[f"plain-{world}"].attempt.metrics()
+        alone, together = (
+            cases["plain-1"].attempt.metrics(),
+            cases[f"plain-{world}"].attempt.metrics(),
+        )
         for mine, theirs in zip(alone, together, strict=True):
             assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-5)
 
@@ -98,7 +124,9 @@ def test_ranks_average_their_running_statistics(cases: dict[str, Case]) -> None:
 @pytest.mark.parametrize("world", [2, 3])
 def test_ddp_takes_the_same_steps(cases: dict[str, Case], world: int) -> None:
     assert furthest(cases[f"plain-{world}"], cases[f"ddp-{world}"]) < 1e-6
-    for mine, theirs in zip(cases[f"plain-{world}"].epochs(), cases[f"ddp-{world}"].epochs(), strict=True):
+    for mine, theirs in zip(
+        cases[f"plain-{world}"].epochs(), cases[f"ddp-{world}"].epochs(), strict=True
+    ):
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
 
 
@@ -123,7 +151,9 @@ def test_a_batch_smaller_than_the_world(cases: dict[str, Case], name: str) -> No
     assert [len(ids) for ids in cases["tiny-1"].traced("ids")[0]] == [40, 1] * 2
     assert len(cases[name].traced("ids")[-1]) == 2, "the last rank has no part in the small batches"
     assert furthest(cases["tiny-1"], cases[name]) < 1e-5
-    assert cases["tiny-1"].end["metrics"]["val_loss"] == pytest.approx(cases[name].end["metrics"]["val_loss"], abs=1e-5)
+    assert cases["tiny-1"].end["metrics"]["val_loss"] == pytest.approx(
+        cases[name].end["metrics"]["val_loss"], abs=1e-5
+    )
 
 
 def test_another_memory_layout_takes_the_same_steps(cases: dict[str, Case]) -> None:
@@ -159,23 +189,37 @@ def test_the_best_and_the_last_checkpoint_are_kept(cases: dict[str, Case]) -> No
     assert kept(cases["plain-2"]) == {f"step-{cases['plain-2'].end['best']['step']}", "step-20"}
     assert kept(cases["first-is-best-2"]) == {"step-5", "step-20"}
     assert kept(cases["every-epoch-1"]) == {"step-5", "step-15", "step-20"}
-    assert not cases["alone-2"].run.checkpoints.exists() and cases["alone-2"].end["checkpoint"] is None
+    assert (
+        not cases["alone-2"].run.checkpoints.exists() and cases["alone-2"].end["checkpoint"] is None
+    )
 
 
 def test_what_the_checkpoints_cost_is_recorded(cases: dict[str, Case]) -> None:
     cost = cases["every-epoch-1"].end["checkpoints"]
-    assert cost["count"] == 4 and 0 < cost["share"] < 1 and cost["stall_s"] > 0 and cost["write_s"] > 0
-    assert cases["alone-2"].end["checkpoints"] == {"count": 0, "stall_s": 0.0, "write_s": 0.0, "share": 0.0}
+    assert (
+        cost["count"] == 4 and 0 < cost["share"] < 1 and cost["stall_s"] > 0 and cost["write_s"] > 0
+    )
+    assert cases["alone-2"].end["checkpoints"] == {
+        "count": 0,
+        "stall_s": 0.0,
+        "write_s": 0.0,
+        "share": 0.0,
+    }
 
 
 def test_phases_explain_the_time(cases: dict[str, Case]) -> None:
     phases = cases["plain-2"].end["phases"]
     named = {name: seconds for name, seconds in phases.items() if name != "wall"}
     assert sum(named.values()) == pytest.approx(phases["wall"], abs=0.01)
-    assert all(named[name] > 0 for name in ("start", "data", "compute", "communication", "evaluation", "saving"))
+    assert all(
+        named[name] > 0
+        for name in ("start", "data", "compute", "communication", "evaluation", "saving")
+    )
 
 
-def test_a_parameter_without_gradient_is_left_alone_on_any_number_of_ranks(cases: dict[str, Case]) -> None:
+def test_a_parameter_without_gradient_is_left_alone_on_any_number_of_ranks(
+    cases: dict[str, Case],
+) -> None:
     for world in (1, 2):
         assert cases[f"idle-{world}"].weights()["idle"].tolist() == [1.0, 1.0, 1.0]
     assert furthest(cases["idle-1"], cases["idle-2"]) < 1e-5

@@ -12,7 +12,11 @@ SIZE = 1009
 @pytest.fixture(scope="module")
 def cases(start: Start) -> dict[str, Case]:
     untrained = {"lr": 0.0, "epochs": 1, "every": "never", "eval_batch_size": 100}
-    wanted = {f"{size}-{world}": {"world": world, "validation": size} for size in (SIZE, 5) for world in WORLDS}
+    wanted = {
+        f"{size}-{world}": {"world": world, "validation": size}
+        for size in (SIZE, 5)
+        for world in WORLDS
+    }
     return start({name: case | untrained for name, case in wanted.items()})
 
 

@@ -1,7 +1,8 @@
-"""A real Slurm for the tests in this folder: one sandbox of 4 nodes with 4 pretend GPUs each, for the whole session.
+"""A real Slurm for the tests in this folder: one sandbox of 4 nodes with 4 pretend GPUs each, for
+the whole session.
 
-Without the Debian packages the tests are skipped, and the terminal says so. tests/conftest.py gives all tests of this
-folder to one worker.
+Without the Debian packages the tests are skipped, and the terminal says so. tests/conftest.py gives
+all tests of this folder to one worker.
 """
 
 import json
@@ -52,11 +53,15 @@ class Sandbox:
     def run(self, *argv: str, check: int | None = 0) -> str:
         """What a command prints, in the sandbox's environment."""
         done = self.call(*argv)
-        assert check is None or done.returncode == check, f"{argv}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert check is None or done.returncode == check, (
+            f"{argv}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         return done.stdout
 
     def call(self, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(argv, cwd=self.cwd, env={**self.env, **env}, capture_output=True, text=True, timeout=120)
+        return subprocess.run(
+            argv, cwd=self.cwd, env={**self.env, **env}, capture_output=True, text=True, timeout=120
+        )
 
     def rampup(self, *words: str, check: int = 0, **env: Any) -> subprocess.CompletedProcess[str]:
         done = self.call(sys.executable, "-m", "rampup", *words, **env)
@@ -70,14 +75,22 @@ class Sandbox:
         return self.rampup("sandbox", "down", "--name", self.name)
 
     def status(self) -> Any:
-        done = self.call(sys.executable, "-m", "rampup", "sandbox", "status", "--name", self.name, "--json")
+        done = self.call(
+            sys.executable, "-m", "rampup", "sandbox", "status", "--name", self.name, "--json"
+        )
         return json.loads(done.stdout)
 
     def sbatch(self, text: str, *options: str) -> str:
         """Submit a bash script; the job's id. Its output goes to out.ID in `cwd`."""
         argv = ["sbatch", "--parsable", "--output=out.%j", "--open-mode=append", *options]
         done = subprocess.run(
-            argv, input=f"#!/bin/bash\n{text}\n", cwd=self.cwd, env=self.env, capture_output=True, text=True, timeout=60
+            argv,
+            input=f"#!/bin/bash\n{text}\n",
+            cwd=self.cwd,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -99,7 +112,7 @@ class Sandbox:
                 pytest.fail(f"not within {seconds} s: {what}\n{seen}")
             time.sleep(0.1)
 
-    # faults --------------------------------------------------------------------------------------------------
+    # faults ---------------------------------------------------------------------------------------
 
     def processes(self, node: str | None = None) -> set[int]:
         return leftovers.processes_of(self.layout, node)
@@ -152,12 +165,14 @@ def another(packages: None, tmp_path: Path) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def cli(cli: Any, sandbox: Sandbox) -> Any:
-    """The command line in a directory of its own, with the sandbox's profile: it says which Slurm."""
+    """The command line in a directory of its own, with the sandbox's profile: it says which
+    Slurm."""
     cli.env["XDG_CONFIG_HOME"] = sandbox.env["XDG_CONFIG_HOME"]
     return cli
 
 
-# What takes a minute by nature is started before all else, in a sandbox where no other test disturbs it.
+# What takes a minute by nature is started before all else, in a sandbox where no other test
+# disturbs it.
 
 LATE = "import os, time\nif os.environ['SLURM_PROCID'] == '3': time.sleep(300)\n"
 
@@ -184,7 +199,9 @@ def run_with_a_missing_rank(slow_sandbox: Sandbox) -> Path:
     words = ("--slurm", "hold", "--nodes", "2", "--tasks-per-node", "2")
     run = started(slow_sandbox, *words, command=("sleep", "1"))
     program = run / "rank.py"
-    program.write_text(program.read_text().replace("import argparse\n", f"{LATE}import argparse\n", 1))
+    program.write_text(
+        program.read_text().replace("import argparse\n", f"{LATE}import argparse\n", 1)
+    )
     job = json.loads((run / "control.jsonl").read_text().splitlines()[0])["job"]
     slow_sandbox.run("scontrol", "release", job)
     return run
@@ -211,7 +228,9 @@ def studies_over_time(slow_sandbox: Sandbox) -> Sandbox:
     (slow_sandbox.cwd / "loop.py").write_text(LOOP)
     words = ("sweep", "--on", slow_sandbox.name, "--time", "1")
     slow_sandbox.rampup(*words, "--name", "array", "n=1,210,2", "--", "python", "loop.py")
-    slow_sandbox.rampup(*words, "--name", "pack", "--pack", "2", "n=1,200,2", "--", "python", "loop.py")
+    slow_sandbox.rampup(
+        *words, "--name", "pack", "--pack", "2", "n=1,200,2", "--", "python", "loop.py"
+    )
     return slow_sandbox
 
 

@@ -1,8 +1,10 @@
-"""One task of a real job step: imports lightning once, then is a rank of many runs after one another, each in a fork.
+"""One task of a real job step: imports lightning once, then is a rank of many runs after one
+another, each in a fork.
 
     python lightning_ranks.py CASES.json      exits with 1 when a rank of a run does
 
-rank.py has set the variables of this rank; only the run directory and the attempt are others in each fork.
+rank.py has set the variables of this rank; only the run directory and the attempt are others in
+each fork.
 """
 
 import importlib
@@ -17,11 +19,18 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "multirank"))
 
 import ranks
 
-OWN = {name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RAMPUP_NODE")}
+OWN = {
+    name: os.environ[name]
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RAMPUP_NODE")
+}
 
 
 def variables(folder: str, rank: int, world: int, port: int, attempt: int = 1) -> dict[str, str]:
-    started = {"RAMPUP_RUN_DIR": folder, "RAMPUP_ATTEMPT": str(attempt), "RAMPUP_STARTED": str(time.time())}
+    started = {
+        "RAMPUP_RUN_DIR": folder,
+        "RAMPUP_ATTEMPT": str(attempt),
+        "RAMPUP_STARTED": str(time.time()),
+    }
     return {**OWN, **started, "PYTHONUNBUFFERED": "1"}
 
 
@@ -44,6 +53,8 @@ if __name__ == "__main__":
     for module in ranks.IMPORTED_ONCE["lightning"]:
         importlib.import_module(module)
     cases = json.loads(Path(sys.argv[1]).read_text())
-    codes = {name: run(case, int(OWN["RANK"]), int(OWN["WORLD_SIZE"])) for name, case in cases.items()}
+    codes = {
+        name: run(case, int(OWN["RANK"]), int(OWN["WORLD_SIZE"])) for name, case in cases.items()
+    }
     print(codes)
     sys.exit(any(codes.values()))

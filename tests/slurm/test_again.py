@@ -1,4 +1,5 @@
-"""Started again by the job script: after a wish, a time limit, a preemption; never twice, never in circles."""
+"""Started again by the job script: after a wish, a time limit, a preemption; never twice, never in
+circles."""
 
 import json
 from pathlib import Path
@@ -6,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 from .conftest import Sandbox, started
 
@@ -44,12 +45,16 @@ def preempt(sandbox: Sandbox) -> None:
 
 
 def test_code_85_starts_a_command_again(sandbox: Sandbox) -> None:
-    run = started(sandbox, "--nodes", "2", "--tasks-per-node", "2", command=("bash", "-c", ASKS_TWICE))
+    run = started(
+        sandbox, "--nodes", "2", "--tasks-per-node", "2", command=("bash", "-c", ASKS_TWICE)
+    )
     assert ended(sandbox, run)["state"] == "completed"
     found = attempts(run)
     assert [facts["outcome"] for facts in found] == ["again", "again", "completed"]
     assert len({facts["job"] for facts in found}) == 1, "requeued under its own id"
-    assert found[1]["started"] - found[0]["ended"] < 30, "without the two minutes that Slurm would wait"
+    assert found[1]["started"] - found[0]["ended"] < 30, (
+        "without the two minutes that Slurm would wait"
+    )
 
 
 def test_where_a_site_refuses_another_job_follows(sandbox: Sandbox) -> None:
@@ -61,7 +66,8 @@ def test_where_a_site_refuses_another_job_follows(sandbox: Sandbox) -> None:
 
 
 def test_the_script_finds_out_that_a_site_refuses(another: Sandbox) -> None:
-    """A site may forbid what its profile promises: the job script learns it from scontrol, and the run is not lost."""
+    """A site may forbid what its profile promises: the job script learns it from scontrol, and the
+    run is not lost."""
     another.up("--nodes", "1", "--no-accounting", "--no-requeue")
     run = started(another, "--slurm", "no-requeue", command=("bash", "-c", ASKS_TWICE))
     assert ended(another, run)["state"] == "completed"
@@ -86,13 +92,17 @@ def grace_sandbox(another: Sandbox) -> Sandbox:
 
 
 def check_preemption(sandbox: Sandbox) -> list[dict[str, Any]]:
-    run = started(sandbox, "--nodes", "2", "--slurm", "exclusive", command=("bash", "-c", LIVES_ONCE))
+    run = started(
+        sandbox, "--nodes", "2", "--slurm", "exclusive", command=("bash", "-c", LIVES_ONCE)
+    )
     running(sandbox, run)
     preempt(sandbox)
     assert ended(sandbox, run)["state"] == "completed"
     found = attempts(run)
     assert [facts["outcome"] for facts in found] == ["again", "completed"]
-    assert found[1]["started"] - found[0]["ended"] < 40, "without the two minutes that Slurm would wait"
+    assert found[1]["started"] - found[0]["ended"] < 40, (
+        "without the two minutes that Slurm would wait"
+    )
     return found
 
 
@@ -114,7 +124,8 @@ def test_a_cancelled_job_stays_cancelled(sandbox: Sandbox) -> None:
 
 
 def test_resume_leaves_no_second_job_behind(sandbox: Sandbox) -> None:
-    """A job of the run that Slurm still has, whatever the files say, would start it a second time."""
+    """A job of the run that Slurm still has, whatever the files say, would start it a second
+    time."""
     run = started(sandbox, command=("bash", "-c", "exit 3"))
     assert ended(sandbox, run)["state"] == "failed"
     sandbox.run("sbatch", "--hold", str(run / "job.sh"))

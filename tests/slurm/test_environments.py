@@ -1,4 +1,5 @@
-"""Modules, venvs and containers of jobs on a real Slurm, with a real Lmod that the login shell of the job brings.
+"""Modules, venvs and containers of jobs on a real Slurm, with a real Lmod that the login shell of
+the job brings.
 
 apptainer is a stand-in (tests/site_software.py); the rest is real."""
 
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 from site_software import Site, toml_of, write
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 from .conftest import Sandbox
 
 pytestmark = pytest.mark.skipif(
-    not Path("/etc/profile.d/lmod.sh").exists(), reason="Lmod is not installed: apt-get install lmod"
+    not Path("/etc/profile.d/lmod.sh").exists(),
+    reason="Lmod is not installed: apt-get install lmod",
 )
 TELL = """
 import json, os, sys
@@ -34,12 +36,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.fixture(scope="module")
 def profile(sandbox: Sandbox, site: Site) -> str:
     """The sandbox's own, as a site with modules has it."""
-    lists = {"old": ["python/3.7.4"], "bad": ["gcc/1.0", "nosuch/1.0"], "container": ["apptainer/1.0"]}
+    lists = {
+        "old": ["python/3.7.4"],
+        "bad": ["gcc/1.0", "nosuch/1.0"],
+        "container": ["apptainer/1.0"],
+    }
     site.apptainer(site.folder.parent / "programs")
-    site.module("apptainer/1.0", f"#%Module1.0\nprepend-path PATH {site.folder.parent / 'programs'}\n")
+    site.module(
+        "apptainer/1.0", f"#%Module1.0\nprepend-path PATH {site.folder.parent / 'programs'}\n"
+    )
     table = tomllib.loads(sandbox.profile.read_text())
     table |= {"modules": ["cuda"], "default_software": "old", "software": lists}
-    table |= {"module_use": site.profile["module_use"], "home": [str(Path.home()), "/nosuch home/me"]}
+    table |= {
+        "module_use": site.profile["module_use"],
+        "home": [str(Path.home()), "/nosuch home/me"],
+    }
     table["env"] = {**table.get("env", {}), "GREETING": 'it is "$HOME"'}
     sandbox.profile.with_name("with-modules.toml").write_text(toml_of(table))
     return "with-modules"
@@ -71,7 +82,10 @@ def test_a_command_has_the_sites_python_on_every_node(cli, profile: str) -> None
     run = follow(cli, profile, *TWO_NODES, "--", "python", cli.script(TELL))
     for rank in (0, 1):
         found = told(run, rank)
-        assert (found["WHOSE_PYTHON"], found["LOADEDMODULES"]) == ("the module's", "cuda/1.0:python/3.7.4")
+        assert (found["WHOSE_PYTHON"], found["LOADEDMODULES"]) == (
+            "the module's",
+            "cuda/1.0:python/3.7.4",
+        )
         assert (found["HOME"], found["GREETING"]) == ("/nosuch home/me", 'it is "$HOME"')
     assert told(run, 0)["SLURMD_NODENAME"] != told(run, 1)["SLURMD_NODENAME"]
     assert run.attempt(1).modules() == ["cuda/1.0", "python/3.7.4"]
@@ -113,7 +127,9 @@ def test_a_module_that_fails_ends_the_job_and_is_the_cause(cli, profile: str) ->
     assert not run.attempt(1).rank_log(0).exists(), "no rank has begun"
 
 
-def test_an_environment_that_is_gone_when_the_job_begins(cli, sandbox: Sandbox, profile: str, site: Site) -> None:
+def test_an_environment_that_is_gone_when_the_job_begins(
+    cli, sandbox: Sandbox, profile: str, site: Site
+) -> None:
     venv = site.venv("soon gone", rampup=False)
     words = ("--on", profile, "--env", str(venv), "--slurm", "hold", "--json", "--", "true")
     run = RunDir(json.loads(cli("run", *words).stdout)["dir"])
@@ -130,19 +146,31 @@ def test_a_container_under_every_launcher(cli, profile: str, site: Site, launche
     size = (*TWO_NODES, "--tasks-per-node", "2", "--launcher", launcher, "--software", "container")
     for old in site.images.glob("told.*"):
         old.unlink()
-    run = follow(cli, profile, *size, "--env", f"container:{image}", "--", "python", cli.script(TELL))
+    run = follow(
+        cli, profile, *size, "--env", f"container:{image}", "--", "python", cli.script(TELL)
+    )
     found = [told(run, rank) for rank in range(4)]
     assert [row["RANK"] for row in found] == ["0", "1", "2", "3"]
-    assert {(row["INSIDE_IMAGE"], row["WHOSE_PYTHON"]) for row in found} == {(str(image), "the image's")}
-    assert len(site.told()) == (2 if launcher == "torchrun" else 4), "torchrun's agent is inside, with its ranks"
+    assert {(row["INSIDE_IMAGE"], row["WHOSE_PYTHON"]) for row in found} == {
+        (str(image), "the image's")
+    }
+    assert len(site.told()) == (2 if launcher == "torchrun" else 4), (
+        "torchrun's agent is inside, with its ranks"
+    )
 
 
-def test_a_python_that_needs_modules_is_replaced_for_the_small_part(cli, sandbox: Sandbox, profile: str) -> None:
+def test_a_python_that_needs_modules_is_replaced_for_the_small_part(
+    cli, sandbox: Sandbox, profile: str
+) -> None:
     """rank.py can do with any Python: here the one that submitted can't start in the job."""
     run = follow(cli, profile, "--", "true")
     broken = write(run.path / "python", "#!/bin/sh\nexit 127\n", 0o755)
     script = run.job_script.read_text()
-    run.job_script.write_text(script.replace(f"\npython={sys.executable}\n", f"\npython={broken}\n"))
+    run.job_script.write_text(
+        script.replace(f"\npython={sys.executable}\n", f"\npython={broken}\n")
+    )
     assert script != run.job_script.read_text()
     sandbox.run("sbatch", str(run.job_script))
-    sandbox.wait_for(lambda: run.attempt(2).facts.get("outcome") == "completed", "the second attempt")
+    sandbox.wait_for(
+        lambda: run.attempt(2).facts.get("outcome") == "completed", "the second attempt"
+    )

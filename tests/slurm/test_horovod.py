@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 SCRIPT = Path(__file__).parents[1] / "foreign" / "horovod_ten_steps.py"
 TOLD = re.compile(r"^rank \d of 2 on .* weights (\d+)$", re.MULTILINE)
@@ -16,19 +16,25 @@ BY_MPI = ("mpirun", "pmix")
 
 def start(cli: Any, sandbox: Any, env: Path, launcher: str, *words: str) -> str:
     size = ("--nodes", "2", "--cpus-per-task", "1")
-    found = cli("run", "--on", sandbox.name, "--env", str(env), "--launcher", launcher, *size, *words).stdout
+    found = cli(
+        "run", "--on", sandbox.name, "--env", str(env), "--launcher", launcher, *size, *words
+    ).stdout
     return str(found.strip())
 
 
 @pytest.mark.parametrize("launcher", BY_MPI)
-def test_a_script_of_ten_steps_runs_unchanged(cli: Any, sandbox: Any, horovod_env: Path, launcher: str) -> None:
+def test_a_script_of_ten_steps_runs_unchanged(
+    cli: Any, sandbox: Any, horovod_env: Path, launcher: str
+) -> None:
     run = start(cli, sandbox, horovod_env, launcher, "--", "python", str(SCRIPT))
     assert cli.json("wait", run)["state"] == "completed"
     weights = [TOLD.search(cli("logs", run, "--rank", rank).stdout) for rank in ("0", "1")]
     assert all(weights) and weights[0][1] == weights[1][1]
 
 
-def test_the_engine_does_the_same_steps_over_both(cli: Any, sandbox: Any, horovod_env: Path) -> None:
+def test_the_engine_does_the_same_steps_over_both(
+    cli: Any, sandbox: Any, horovod_env: Path
+) -> None:
     words = ("questions", "rows=2000", "epochs=2", "strategy=horovod")
     runs = [start(cli, sandbox, horovod_env, launcher, *words) for launcher in BY_MPI]
     ends = [cli.json("wait", run) for run in runs]
@@ -44,7 +50,9 @@ def test_the_engine_does_the_same_steps_over_both(cli: Any, sandbox: Any, horovo
     assert all(row["samples_s"] > 0 and row["epoch_s"] > 0 for row in found)
 
 
-def test_a_rank_that_dies_ends_the_job_with_its_traceback(cli: Any, sandbox: Any, horovod_env: Path) -> None:
+def test_a_rank_that_dies_ends_the_job_with_its_traceback(
+    cli: Any, sandbox: Any, horovod_env: Path
+) -> None:
     run = start(cli, sandbox, horovod_env, "pmix", "--", "python", str(SCRIPT), "--dies")
     cli("wait", run, check=100)
     attempt = RunDir(cli.json("show", run)["dir"]).attempt(1)

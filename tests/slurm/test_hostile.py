@@ -1,12 +1,13 @@
-"""Hostile words on a real Slurm: they arrive in the ranks as they were typed, and sbatch reads directives as we do."""
+"""Hostile words on a real Slurm: they arrive in the ranks as they were typed, and sbatch reads
+directives as we do."""
 
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from rampup.plan import job_script
-from rampup.spec import Cluster, Resources, RunSpec
+from rampup.core.spec import Cluster, Resources, RunSpec
+from rampup.runs.plan import job_script
 
 ARGUMENTS = [
     'it\'s "quoted" \\ twice\\\\',
@@ -42,10 +43,23 @@ COMMENTS = [
 
 def test_hostile_arguments_arrive_unchanged(cli: Any, sandbox: Any, tmp_path: Path) -> None:
     """All in one job of two ranks, in a directory whose name is hostile too."""
-    script = cli.script("import json, sys; print(json.dumps(sys.argv[1:]))", "it's $(a) 'script'.py")
+    script = cli.script(
+        "import json, sys; print(json.dumps(sys.argv[1:]))", "it's $(a) 'script'.py"
+    )
     odd = tmp_path / 'it\'s "100%j" $(id) grüße'
-    words = ("--on", sandbox.name, "--nodes", "2", "--name", "../$(x)\n-", "--slurm", "comment=it's $(me)")
-    run = cli("run", *words, "--", sys.executable, script, *ARGUMENTS, RAMPUP_RUNS=str(odd)).stdout.strip()
+    words = (
+        "--on",
+        sandbox.name,
+        "--nodes",
+        "2",
+        "--name",
+        "../$(x)\n-",
+        "--slurm",
+        "comment=it's $(me)",
+    )
+    run = cli(
+        "run", *words, "--", sys.executable, script, *ARGUMENTS, RAMPUP_RUNS=str(odd)
+    ).stdout.strip()
     told = cli.json("wait", run, RAMPUP_RUNS=str(odd))
     assert told["state"] == "completed", told
     for rank in (0, 1):
@@ -75,7 +89,10 @@ def test_sbatch_reads_directives_as_they_were_given(sandbox: Any, tmp_path: Path
         )
         (folder / "job.sh").write_text(job_script(spec, folder))
         job = sandbox.run("sbatch", "--parsable", str(folder / "job.sh")).strip()
-        assert sandbox.run("squeue", "--noheader", "-j", job, "-o", "%k|%D|%j") == f"{comment}|1|hostile-abc234\n"
+        assert (
+            sandbox.run("squeue", "--noheader", "-j", job, "-o", "%k|%D|%j")
+            == f"{comment}|1|hostile-abc234\n"
+        )
         sandbox.run("scancel", job)
 
 

@@ -1,4 +1,5 @@
-"""The job script on a real Slurm: how it ends, how it begins again, by hand and inside an allocation."""
+"""The job script on a real Slurm: how it ends, how it begins again, by hand and inside an
+allocation."""
 
 import json
 import subprocess
@@ -41,7 +42,9 @@ def has_begun(folder: Path, eventually: Any, attempt: int, rank: int = 1) -> Non
 
 
 def facts_of(folder: Path, attempt: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "attempts" / str(attempt) / "attempt.json").read_text())
+    found: dict[str, Any] = json.loads(
+        (folder / "attempts" / str(attempt) / "attempt.json").read_text()
+    )
     return found
 
 
@@ -56,7 +59,8 @@ def test_ranks_that_are_ended_have_time_to_save(cli: Any, sandbox: Any, eventual
 
 def test_a_requeued_job_is_the_next_attempt(cli: Any, sandbox: Any, eventually: Any) -> None:
     folder, job = begun(cli, sandbox, eventually, SLEEPS)
-    sandbox.run("scontrol", "requeuehold", job)  # held, or it would start again while somebody still looks
+    # held, or it would start again while somebody still looks
+    sandbox.run("scontrol", "requeuehold", job)
     eventually(lambda: sandbox.state(job) == "PENDING", what="requeued")
     eventually(lambda: cli.json("show")["state"] == "pending", what="told as pending")
     # not `now`: Slurm 22.05 kills a job for good that starts in the second of its requeue
@@ -69,7 +73,9 @@ def test_a_requeued_job_is_the_next_attempt(cli: Any, sandbox: Any, eventually: 
     sandbox.run("scancel", job)
 
 
-def test_a_script_started_by_hand_is_watched_and_cancelled(cli: Any, sandbox: Any, eventually: Any) -> None:
+def test_a_script_started_by_hand_is_watched_and_cancelled(
+    cli: Any, sandbox: Any, eventually: Any
+) -> None:
     folder, _ = begun(cli, sandbox, eventually, SLEEPS_THE_SECOND_TIME, nodes=1)
     cli("wait")
     job = sandbox.run("sbatch", "--parsable", str(folder / "job.sh")).strip()

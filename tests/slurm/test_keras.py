@@ -1,4 +1,5 @@
-"""Keras on a real Slurm: the engine and a script of a course's style over two nodes, stopped, resumed, and failing."""
+"""Keras on a real Slurm: the engine and a script of a course's style over two nodes, stopped,
+resumed, and failing."""
 
 import sys
 from importlib.util import find_spec
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 
 from rampup.drill.compare import rows_of
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
-pytestmark = pytest.mark.skipif(find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'"
+)
 
 FOREIGN = Path(__file__).parents[1] / "foreign"
 FAILS = """
@@ -54,7 +57,10 @@ def rows(cli: Any, run: str) -> list[dict[str, Any]]:
 
 def test_one_node_against_two_and_the_same_as_two_local_ranks(cli: Any, sandbox: Any) -> None:
     words = ("questions", "rows=4000", "epochs=3", "--cpus-per-task", "1")
-    runs = [cli("run", *words, "--on", sandbox.name, "--nodes", nodes).stdout.strip() for nodes in ("1", "2")]
+    runs = [
+        cli("run", *words, "--on", sandbox.name, "--nodes", nodes).stdout.strip()
+        for nodes in ("1", "2")
+    ]
     ends = [cli.json("wait", run) for run in runs]
     assert [end["state"] for end in ends] == ["completed", "completed"]
     local = cli.json("run", *words, "--tasks-per-node", "2")
@@ -91,12 +97,17 @@ def test_a_script_for_several_workers_finds_them_all(cli: Any, sandbox: Any) -> 
     run = cli("run", "--on", sandbox.name, "--nodes", "2", "--", *argv).stdout.strip()
     assert cli.json("wait", run)["state"] == "completed"
     said = [cli("logs", run, "--rank", rank).stdout for rank in ("0", "1")]
-    told = [next(line for line in text.splitlines() if line.startswith("replicas 2")).split() for text in said]
+    told = [
+        next(line for line in text.splitlines() if line.startswith("replicas 2")).split()
+        for text in said
+    ]
     assert [line[3] for line in told] == ["node1", "node2"] and told[0][-1] == told[1][-1]
 
 
 @pytest.mark.parametrize("kind", ["script", "engine"])
-def test_a_worker_that_dies_ends_the_job_with_its_traceback(cli: Any, sandbox: Any, kind: str) -> None:
+def test_a_worker_that_dies_ends_the_job_with_its_traceback(
+    cli: Any, sandbox: Any, kind: str
+) -> None:
     cli.script(FAILS, "fails.py")
     script = ("--", sys.executable, str(FOREIGN / "keras_multiworker.py"), "--dies", "1")
     engine = ("fails:build_model", "data=fails:load_data", "epochs=50")

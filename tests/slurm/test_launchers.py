@@ -1,4 +1,5 @@
-"""Every launcher on 2 nodes x 2 ranks, with a real all-reduce by a program that knows nothing of rampup."""
+"""Every launcher on 2 nodes x 2 ranks, with a real all-reduce by a program that knows nothing of
+rampup."""
 
 import json
 import sys
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 from .conftest import Sandbox
 
@@ -38,27 +39,49 @@ AGAIN = "\nimport sys\nsys.exit(0 if os.environ['RAMPUP_ATTEMPT'] == '2' else 85
 
 def start(cli: Any, sandbox: Sandbox, launcher: str, *words: str, check: int = 0) -> RunDir:
     size = ("--nodes", "2", "--tasks-per-node", "2", "--cpus-per-task", "1")
-    done = cli("run", "--on", sandbox.name, "--launcher", launcher, "--follow", "--json", *size, *words, check=check)
+    done = cli(
+        "run",
+        "--on",
+        sandbox.name,
+        "--launcher",
+        launcher,
+        "--follow",
+        "--json",
+        *size,
+        *words,
+        check=check,
+    )
     return RunDir(json.loads(done.stdout.splitlines()[-1])["dir"])
 
 
 def told(run: RunDir, attempt: int) -> list[dict[str, Any]]:
     logs = [run.attempt(attempt).rank_log(rank).read_text() for rank in range(4)]
-    return [json.loads(line[5:]) for log in logs for line in log.splitlines() if line.startswith("told ")]
+    return [
+        json.loads(line[5:])
+        for log in logs
+        for line in log.splitlines()
+        if line.startswith("told ")
+    ]
 
 
 @pytest.mark.parametrize("launcher", PROGRAMS)
-def test_a_foreign_program_runs_untouched_and_ranks_stay_in_their_places(cli, sandbox: Sandbox, launcher: str) -> None:
+def test_a_foreign_program_runs_untouched_and_ranks_stay_in_their_places(
+    cli, sandbox: Sandbox, launcher: str
+) -> None:
     script = cli.script(PROGRAMS[launcher] + AGAIN)
     run = start(cli, sandbox, launcher, "--", sys.executable, script)
     first, second = told(run, 1), told(run, 2)
     assert [row["RANK"] for row in first] == ["0", "1", "2", "3"]
     assert [row["LOCAL_RANK"] for row in first] == ["0", "1", "0", "1"]
     assert [row["GROUP_RANK"] for row in first] == ["0", "0", "1", "1"]
-    assert {(row["WORLD_SIZE"], row["LOCAL_WORLD_SIZE"], row["sum"]) for row in first} == {("4", "2", 10)}
+    assert {(row["WORLD_SIZE"], row["LOCAL_WORLD_SIZE"], row["sum"]) for row in first} == {
+        ("4", "2", 10)
+    }
     assert [row["node"] for row in first] == [first[0]["node"]] * 2 + [first[2]["node"]] * 2
     assert first[0]["node"] < first[2]["node"]
-    assert [row["RANK"] for row in second] == ["0", "1", "2", "3"], "started again with the same order"
+    assert [row["RANK"] for row in second] == ["0", "1", "2", "3"], (
+        "started again with the same order"
+    )
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])

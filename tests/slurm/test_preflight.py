@@ -1,4 +1,5 @@
-"""Before a submission, on a real Slurm: what can't work is refused with a remedy; afterwards: what was used."""
+"""Before a submission, on a real Slurm: what can't work is refused with a remedy; afterwards: what
+was used."""
 
 import json
 import os
@@ -39,7 +40,9 @@ def on(cli: Any, sandbox: Sandbox) -> Run:
     (["--qos", "nromal"], "qos 'nromal' is not one of yours", "did you mean normal?"),
     (["cluster.shared=[]"], "which other machines do not see", "RAMPUP_RUNS"),
 ])  # fmt: skip
-def test_a_request_that_can_not_work_is_refused(on: Run, cli: Any, options: list[str], error: str, hint: str) -> None:
+def test_a_request_that_can_not_work_is_refused(
+    on: Run, cli: Any, options: list[str], error: str, hint: str
+) -> None:
     said = on(*options).stderr
     assert error in said and hint in said.partition("hint:")[2]
     assert not cli.runs.exists(), "nothing was written"
@@ -49,7 +52,10 @@ def test_what_slurm_refuses_is_its_own_exit_code(on: Run, cli: Any, sandbox: San
     before = sandbox.run("squeue", "--noheader", "--states=all", "-o", "%i")
     for options, words in (
         (["--constraint", "nosuch"], "Slurm would refuse the job: Invalid feature specification"),
-        (["--reservation", "nosuch"], "Slurm would refuse the job: Requested reservation is invalid"),
+        (
+            ["--reservation", "nosuch"],
+            "Slurm would refuse the job: Requested reservation is invalid",
+        ),
     ):
         assert words in on(*options, check=4).stderr
     assert not cli.runs.exists()
@@ -59,14 +65,26 @@ def test_what_slurm_refuses_is_its_own_exit_code(on: Run, cli: Any, sandbox: San
 def test_more_ranks_than_gpus_is_refused_for_a_recipe_and_noted_for_a_command(
     on: Run, cli: Any, sandbox: Sandbox
 ) -> None:
-    refused = cli("run", "digits", "--on", sandbox.name, "--tasks-per-node", "2", "--gpus-per-node", "1", check=3)
+    refused = cli(
+        "run",
+        "digits",
+        "--on",
+        sandbox.name,
+        "--tasks-per-node",
+        "2",
+        "--gpus-per-node",
+        "1",
+        check=3,
+    )
     assert "ranks share a GPU" in refused.stderr
     started = on("--gpus-per-node", "2", check=0)
     assert "note: tasks_per_node is 1, gpus_per_node is 2: GPUs stay idle" in started.stderr
     cli("wait", started.stdout.strip())
 
 
-def test_nodes_out_of_service_do_not_hinder_a_submission(on: Run, cli: Any, sandbox: Sandbox) -> None:
+def test_nodes_out_of_service_do_not_hinder_a_submission(
+    on: Run, cli: Any, sandbox: Sandbox
+) -> None:
     """`sbatch --test-only` fails then, and sbatch does not: the job waits."""
     nodes = "nodename=node[1-4]"
     sandbox.run("scontrol", "update", nodes, "state=drain", "reason=test")
@@ -96,8 +114,8 @@ def test_a_silent_controller_is_exit_4_within_seconds(on: Run, cli: Any, sandbox
 def test_preflight_is_quick(sandbox: Sandbox) -> None:
     code = (
         "import time; from pathlib import Path\n"
-        "from rampup.config import Request, resolve\n"
-        "from rampup.diagnose.catalogue import preflight\n"
+        "from rampup.config.resolve import Request, resolve\n"
+        "from rampup.diagnose.preflight import preflight\n"
         f"spec = resolve(Request(command=('true',), on={sandbox.name!r}), Path.cwd())\n"
         "begun = time.monotonic(); preflight(spec, Path.cwd() / 'runs'); print(time.monotonic() - begun)"
     )
@@ -117,7 +135,7 @@ def test_doctor_tells_what_the_cluster_has(cli: Any, sandbox: Sandbox) -> None:
     assert done.stderr == f"next: rampup run digits --on {sandbox.name}\n"
 
 
-# what was used --------------------------------------------------------------------------------------------------------
+# what was used ------------------------------------------------------------------------------------
 
 BUSY = """
 import time, rampup
@@ -136,36 +154,63 @@ def used(cli: Any, run: str) -> Any:
     return shown["usage"]
 
 
-def test_usage_from_sacct_and_from_our_own_samples(on: Run, cli: Any, tmp_path: Path, eventually: Any) -> None:
+def test_usage_from_sacct_and_from_our_own_samples(
+    on: Run, cli: Any, tmp_path: Path, eventually: Any
+) -> None:
     options = ("--nodes", "2", "--tasks-per-node", "2", "--mem", "2G", "--time", "1:00:00")
     run = on(*options, check=0, command=(sys.executable, cli.script(BUSY))).stdout.strip()
     cli("wait", run)
     eventually(lambda: used(cli, run)["source"] == "sacct", what="accounts of the job")
     accounts = used(cli, run)
-    assert (accounts["time_limit_s"], accounts["mem_asked_mb"], accounts["cpus_per_rank"]) == (3600, 2048, 1)
+    assert (accounts["time_limit_s"], accounts["mem_asked_mb"], accounts["cpus_per_rank"]) == (
+        3600,
+        2048,
+        1,
+    )
     assert 400 < accounts["mem_used_mb"] < 800 and 0.01 < accounts["cpus_busy"] < 1
     assert accounts["better"]["time"] == "0:01:00"
-    assert "used: " in cli("show", run).stdout and "asked 1 h 00 min, took" in cli("show", run).stdout
+    assert (
+        "used: " in cli("show", run).stdout and "asked 1 h 00 min, took" in cli("show", run).stdout
+    )
     absent = tmp_path / "bin"
     absent.mkdir()
-    (absent / "sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
+    (absent / "sacct").write_text(
+        "#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n"
+    )
     (absent / "sacct").chmod(0o755)
     cli.env["PATH"] = f"{absent}:{cli.env['PATH']}"
     samples = used(cli, run)
     assert samples["source"] == "samples"
-    assert (samples["time_limit_s"], samples["mem_asked_mb"], samples["cpus_per_rank"]) == (3600, 2048, 1)
+    assert (samples["time_limit_s"], samples["mem_asked_mb"], samples["cpus_per_rank"]) == (
+        3600,
+        2048,
+        1,
+    )
     assert 400 < samples["mem_used_mb"] < 800 and 0.01 < samples["cpus_busy"] < 1
     folder = Path(cli.json("show", run)["dir"]) / "attempts" / "1"
-    assert sorted(path.name for path in folder.glob("system-*")) == ["system-node1.jsonl", "system-node2.jsonl"]
+    assert sorted(path.name for path in folder.glob("system-*")) == [
+        "system-node1.jsonl",
+        "system-node2.jsonl",
+    ]
 
 
-def test_a_pending_run_shows_why_and_when(on: Run, cli: Any, sandbox: Sandbox, eventually: Any) -> None:
-    blocking = sandbox.sbatch("sleep 60", "--nodes=4", "--exclusive", "--time=10", "--account=rampup")
+def test_a_pending_run_shows_why_and_when(
+    on: Run, cli: Any, sandbox: Sandbox, eventually: Any
+) -> None:
+    blocking = sandbox.sbatch(
+        "sleep 60", "--nodes=4", "--exclusive", "--time=10", "--account=rampup"
+    )
     run = on("--nodes", "4", "--time", "5", check=0).stdout.strip()
     try:
-        eventually(lambda: "it may start in" in cli.json("show", run)["cause"], what="an estimate", seconds=20)
+        eventually(
+            lambda: "it may start in" in cli.json("show", run)["cause"],
+            what="an estimate",
+            seconds=20,
+        )
         lines = cli("show", run).stdout.splitlines()
-        assert any(line.startswith("it waits: ") and "it may start in 10 min" in line for line in lines), lines
+        assert any(
+            line.startswith("it waits: ") and "it may start in 10 min" in line for line in lines
+        ), lines
         assert json.loads(cli("show", run, "--json").stdout)["usage"] is None
     finally:
         sandbox.run("scancel", blocking)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from rampup.drill.compare import rows_of
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 TORCHRUN_SCRIPT = """
 import os, sys
@@ -40,7 +40,9 @@ def counted_programs(cli, tmp_path: Path, *names: str) -> Path:
     folder, calls = tmp_path / "bin", tmp_path / "calls"
     folder.mkdir()
     for name in names:
-        (folder / name).write_text(f'#!/bin/sh\necho {name} >> {calls}\nexec /usr/bin/{name} "$@"\n')
+        (folder / name).write_text(
+            f'#!/bin/sh\necho {name} >> {calls}\nexec /usr/bin/{name} "$@"\n'
+        )
         (folder / name).chmod(0o755)
     cli.env["PATH"] = f"{folder}:{cli.env['PATH']}"
     return calls
@@ -69,7 +71,17 @@ def test_two_nodes_end_as_four_local_ranks_bit_for_bit(cli, sandbox, mnist: Path
 
 def test_a_script_written_for_torchrun_runs_untouched(cli, sandbox) -> None:
     argv = (*python(cli, TORCHRUN_SCRIPT), "two words", "$(x)")
-    run = submit(cli, sandbox, "--nodes", "2", "--tasks-per-node", "2", "--slurm", "comment=hello", command=argv)
+    run = submit(
+        cli,
+        sandbox,
+        "--nodes",
+        "2",
+        "--tasks-per-node",
+        "2",
+        "--slurm",
+        "comment=hello",
+        command=argv,
+    )
     assert cli.json("wait", run)["state"] == "completed"
     for rank in range(4):
         said = cli("logs", run, "--rank", str(rank)).stdout
@@ -78,7 +90,9 @@ def test_a_script_written_for_torchrun_runs_untouched(cli, sandbox) -> None:
 
 
 def test_a_failing_rank_fails_the_job_and_is_named(cli, sandbox) -> None:
-    argv = python(cli, "import os, sys, time; sys.exit(3) if os.environ['RANK'] == '2' else time.sleep(60)")
+    argv = python(
+        cli, "import os, sys, time; sys.exit(3) if os.environ['RANK'] == '2' else time.sleep(60)"
+    )
     begun = time.monotonic()
     run = submit(cli, sandbox, "--nodes", "2", "--tasks-per-node", "2", command=argv)
     told = cli.json("wait", run, check=100)
@@ -97,16 +111,23 @@ def test_a_rank_that_raises_shows_its_traceback(cli, sandbox) -> None:
         time.sleep(60)
         """,
     )
-    done = cli("run", "--on", sandbox.name, "--tasks-per-node", "2", "--follow", "--", *argv, check=100)
+    done = cli(
+        "run", "--on", sandbox.name, "--tasks-per-node", "2", "--follow", "--", *argv, check=100
+    )
     assert "rank 1: ValueError: as planned" in done.stderr
     assert "Traceback" in done.stderr
 
 
 def test_cancel_logs_and_wait_tell_the_truth(cli, sandbox, eventually) -> None:
-    argv = python(cli, "import os, time; print('begun', os.environ['RANK'], flush=True); time.sleep(120)")
+    argv = python(
+        cli, "import os, time; print('begun', os.environ['RANK'], flush=True); time.sleep(120)"
+    )
     run = submit(cli, sandbox, "--nodes", "2", "--tasks-per-node", "2", command=argv)
     eventually(lambda: cli.json("show", run)["state"] == "running", what="running")
-    eventually(lambda: "begun 3" in cli("logs", run, "--rank", "3", check=None).stdout, what="its first line")
+    eventually(
+        lambda: "begun 3" in cli("logs", run, "--rank", "3", check=None).stdout,
+        what="its first line",
+    )
     follower = cli.start("logs", run, "-f", "--rank", "3")
     cli("cancel", run)
     assert follower.communicate(timeout=45)[0] == "begun 3\n"
@@ -139,7 +160,9 @@ exit 1
     (folder / "sbatch").chmod(0o755)
     cli.env["PATH"] = f"{folder}:{cli.env['PATH']}"
     run = submit(cli, sandbox, "--name", "once", command=("true",))
-    listed = sandbox.run("squeue", "--noheader", "--states=all", f"--name=once-{run}", "-o", "%i").split()
+    listed = sandbox.run(
+        "squeue", "--noheader", "--states=all", f"--name=once-{run}", "-o", "%i"
+    ).split()
     assert len(listed) == 1
     assert cli.json("wait", run)["state"] == "completed"
 
@@ -151,13 +174,20 @@ def test_inside_an_allocation_the_run_uses_it(cli, sandbox) -> None:
     rampup = [sys.executable, "-m", "rampup", "run", *words, "--", *argv]
     env = {**cli.env, "SLURM_CONF": sandbox.env["SLURM_CONF"]}
     salloc = ["salloc", "--nodes=2", "--ntasks-per-node=2", "--account=rampup", "--quiet"]
-    done = subprocess.run([*salloc, *rampup], cwd=cli.cwd, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*salloc, *rampup], cwd=cli.cwd, env=env, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert "--partition: without effect inside the allocation" in done.stderr
     run = json.loads(done.stdout)
     assert run["state"] == "completed"
     ranks = [cli("logs", run["id"], "--rank", str(rank)).stdout.split() for rank in range(4)]
-    assert [rank[:2] for rank in ranks] == [["0", "node1"], ["1", "node1"], ["2", "node2"], ["3", "node2"]]
+    assert [rank[:2] for rank in ranks] == [
+        ["0", "node1"],
+        ["1", "node1"],
+        ["2", "node2"],
+        ["3", "node2"],
+    ]
     assert len({rank[2] for rank in ranks}) == 1
 
 
@@ -168,9 +198,13 @@ def test_many_runs_cost_two_calls(cli, sandbox, tmp_path: Path) -> None:
     for number in range(500):
         folder = cli.runs / f"20260101-000000-many-a{number:05d}"
         folder.mkdir()
-        (folder / "run.json").write_text(json.dumps({"id": f"a{number:05d}", "name": "many", "created": 1.7e9}))
+        (folder / "run.json").write_text(
+            json.dumps({"id": f"a{number:05d}", "name": "many", "created": 1.7e9})
+        )
         job = {"scheduler": "slurm", "cluster": sandbox.name, "job": str(900_000 + number)}
-        (folder / "control.jsonl").write_text(json.dumps({"t": 1.7e9, "what": "submitted", **job}) + "\n")
+        (folder / "control.jsonl").write_text(
+            json.dumps({"t": 1.7e9, "what": "submitted", **job}) + "\n"
+        )
     rows = cli.json("list", "--all")
     assert len(rows) == 501
     assert {row["state"] for row in rows} == {"completed", "failed"}
@@ -178,10 +212,13 @@ def test_many_runs_cost_two_calls(cli, sandbox, tmp_path: Path) -> None:
 
 
 def test_a_silent_controller_is_waited_for_five_seconds_at_most(cli, another, eventually) -> None:
-    """In a sandbox of its own: a controller that slept takes minutes until it has all nodes again."""
+    """In a sandbox of its own: a controller that slept takes minutes until it has all nodes
+    again."""
     another.up("--nodes", "1", "--no-accounting")
     cli.env["XDG_CONFIG_HOME"] = another.env["XDG_CONFIG_HOME"]
-    run = submit(cli, another, command=python(cli, "import time; print('begun', flush=True); time.sleep(30)"))
+    run = submit(
+        cli, another, command=python(cli, "import time; print('begun', flush=True); time.sleep(30)")
+    )
     log = next(cli.runs.iterdir()) / "attempts" / "1" / "rank-0.log"
     eventually(lambda: log.exists() and log.read_text() == "begun\n", what="its first line")
     assert cli.json("show", run)["state"] == "running"
@@ -210,7 +247,11 @@ def test_gpus_are_granted_and_seen(cli, sandbox) -> None:
 
 def test_following_stops_with_ctrl_c_and_the_job_goes_on(cli, sandbox) -> None:
     go = cli.cwd / "go"
-    argv = ("bash", "-c", f"echo begun; for i in {{1..600}}; do [ -e {go} ] && break; sleep 0.1; done")
+    argv = (
+        "bash",
+        "-c",
+        f"echo begun; for i in {{1..600}}; do [ -e {go} ] && break; sleep 0.1; done",
+    )
     following = cli.start("run", "--on", sandbox.name, "--follow", "--", *argv)
     assert following.stdout is not None and following.stdout.readline() == "begun\n"
     following.send_signal(signal.SIGINT)
@@ -242,8 +283,12 @@ def test_dry_run_shows_the_exact_script(cli, sandbox) -> None:
     plan = cli.json("run", *words, "--dry-run")
     assert plan["node_hours"] == 1
     assert not cli.runs.exists(), "nothing was made"
-    script = (Path(cli.json("show", submit(cli, sandbox, *words[:1], *words[3:]))["dir"]) / "job.sh").read_text()
+    script = (
+        Path(cli.json("show", submit(cli, sandbox, *words[:1], *words[3:]))["dir"]) / "job.sh"
+    ).read_text()
     names = [line.partition("=")[0] for line in script.splitlines() if line.startswith("#SBATCH")]
-    assert [line.partition("=")[0] for line in plan["script"].splitlines() if line.startswith("#SBATCH")] == names
+    assert [
+        line.partition("=")[0] for line in plan["script"].splitlines() if line.startswith("#SBATCH")
+    ] == names
     assert plan["script"].partition("first=")[2] == script.partition("first=")[2]
     cli("cancel", next(cli.runs.iterdir()).name)

@@ -1,4 +1,5 @@
-"""The sandbox is a real Slurm: what it starts, what jobs see in it, and that nothing of it stays behind."""
+"""The sandbox is a real Slurm: what it starts, what jobs see in it, and that nothing of it stays
+behind."""
 
 import os
 import re
@@ -22,7 +23,8 @@ NOBODY = 65534
 
 
 def mentions(text: str) -> set[int]:
-    """The living processes with that text in their command line or environment, whoever they are."""
+    """The living processes with that text in their command line or environment, whoever they
+    are."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -47,7 +49,7 @@ def nap(seconds: int) -> str:
     return f"sleep {seconds}.{os.getpid()}"
 
 
-# what is there -------------------------------------------------------------------------------------------------
+# what is there ------------------------------------------------------------------------------------
 
 
 def test_status_shows_daemons_nodes_and_jobs(sandbox: Sandbox) -> None:
@@ -55,7 +57,16 @@ def test_status_shows_daemons_nodes_and_jobs(sandbox: Sandbox) -> None:
     found = sandbox.status()
     sandbox.run("scancel", job)
     assert found["state"] == "up"
-    assert list(found["daemons"]) == ["munged", "mariadbd", "slurmdbd", "slurmctld", "node1", "node2", "node3", "node4"]
+    assert list(found["daemons"]) == [
+        "munged",
+        "mariadbd",
+        "slurmdbd",
+        "slurmctld",
+        "node1",
+        "node2",
+        "node3",
+        "node4",
+    ]
     assert all(found["daemons"].values())
     assert [node["node"] for node in found["nodes"]] == ["node1", "node2", "node3", "node4"]
     assert {node["gres"] for node in found["nodes"]} == {"gpu:pretend:4"}
@@ -72,7 +83,9 @@ def test_up_again_changes_nothing(sandbox: Sandbox) -> None:
 
 
 def test_settings_for_another_slurm_do_not_matter(sandbox: Sandbox) -> None:
-    again = sandbox.up(SLURM_CONF="/nowhere/slurm.conf", SLURM_CLUSTERS="elsewhere", SQUEUE_FORMAT="%i")
+    again = sandbox.up(
+        SLURM_CONF="/nowhere/slurm.conf", SLURM_CLUSTERS="elsewhere", SQUEUE_FORMAT="%i"
+    )
     assert "4 nodes" in again.stderr
 
 
@@ -82,7 +95,7 @@ def test_only_the_calling_user_can_read_its_secrets(sandbox: Sandbox) -> None:
     assert sandbox.layout.munge_key.stat().st_mode & 0o077 == 0
 
 
-# what jobs see -------------------------------------------------------------------------------------------------
+# what jobs see ------------------------------------------------------------------------------------
 
 
 def test_a_job_starts_at_once(sandbox: Sandbox) -> None:
@@ -94,7 +107,9 @@ def test_a_job_starts_at_once(sandbox: Sandbox) -> None:
 
 def test_gpus_are_counted_and_given_out(sandbox: Sandbox) -> None:
     show = 'echo "$SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"'
-    seen = sandbox.run("srun", "-N2", "--ntasks-per-node=1", "--gpus-per-node=2", "bash", "-c", show)
+    seen = sandbox.run(
+        "srun", "-N2", "--ntasks-per-node=1", "--gpus-per-node=2", "bash", "-c", show
+    )
     assert sorted(seen.splitlines()) == ["node1 0,1", "node2 0,1"]
     refused = sandbox.call("srun", "-N1", "--gpus-per-node=5", "true")
     assert refused.returncode != 0 and "configuration is not available" in refused.stderr
@@ -118,23 +133,31 @@ def test_sacct_knows_memory_and_time(sandbox: Sandbox) -> None:
 
 
 def test_an_urgent_job_preempts_and_the_other_starts_again(sandbox: Sandbox) -> None:
-    text = 'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ -n "$SLURM_RESTART_COUNT" ] || srun sleep 300'
+    text = (
+        'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ -n "$SLURM_RESTART_COUNT" ] || srun sleep 300'
+    )
     job = sandbox.sbatch(text, "--nodes=4", "--exclusive")
     sandbox.wait_for(lambda: "attempt 0" in sandbox.output(job), "the first attempt")
     urgent = sandbox.sbatch("echo urgent", "--partition=urgent", "--nodes=2", "--exclusive")
     sandbox.wait_for(lambda: "urgent" in sandbox.output(urgent), "the urgent job")
     sandbox.wait_for(lambda: sandbox.state(job) == "COMPLETED", "the second attempt")
-    assert [line for line in sandbox.output(job).splitlines() if "attempt" in line] == ["attempt 0", "attempt 1"]
+    assert [line for line in sandbox.output(job).splitlines() if "attempt" in line] == [
+        "attempt 0",
+        "attempt 1",
+    ]
     assert "DUE TO PREEMPTION" in sandbox.output(job)
 
 
 def test_a_job_can_be_requeued(sandbox: Sandbox) -> None:
-    job = sandbox.sbatch('echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300')
+    job = sandbox.sbatch(
+        'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
+    )
     sandbox.wait_for(lambda: "attempt 0" in sandbox.output(job), "the first attempt")
     sandbox.run("scontrol", "requeue", job)
     sandbox.wait_for(lambda: sandbox.state(job) == "PENDING", "the end of the first attempt")
     sandbox.run("scontrol", "update", f"jobid={job}", "starttime=now+2seconds")  # instead of 11
-    # In the same second, the node would take the second attempt for the first, and the job would fail for good.
+    # In the same second, the node would take the second attempt for the first, and the job would
+    # fail for good.
     sandbox.wait_for(lambda: sandbox.state(job) == "COMPLETED", "the second attempt")
     assert "attempt 1" in sandbox.output(job)
 
@@ -147,21 +170,35 @@ def test_a_node_can_be_lost_and_come_back(sandbox: Sandbox) -> None:
     assert sandbox.status()["state"] == "damaged" and sandbox.status()["daemons"]["node4"] is None
     sandbox.start("node4")
     sandbox.run("scancel", job)
-    # By a job: sinfo may go on for a minute to show what was true within the second in which the job ended.
+    # By a job: sinfo may go on for a minute to show what was true within the second in which the
+    # job ended.
     assert sandbox.run("srun", "--nodelist=node4", "echo", "back") == "back\n"
     assert sandbox.status()["state"] == "up"
 
 
-# several, crashed ones, and the end ----------------------------------------------------------------------------
+# several, crashed ones, and the end ---------------------------------------------------------------
 
 
 def test_one_beside_the_other_with_options_of_its_own(sandbox: Sandbox, another: Sandbox) -> None:
-    options = ("--max-array-size", "20", "--no-requeue", "--grace-time", "7", "--node-timeout", "11")
+    options = (
+        "--max-array-size",
+        "20",
+        "--no-requeue",
+        "--grace-time",
+        "7",
+        "--node-timeout",
+        "11",
+    )
     began = time.monotonic()
     another.up(*SMALL, *options)
     assert time.monotonic() - began < 30
     config = another.run("scontrol", "show", "config")
-    for line in (r"MaxArraySize\s+= 20", r"JobRequeue\s+= 0", r"SlurmdTimeout\s+= 11 sec", r"Storage\w+\s+= .*/none"):
+    for line in (
+        r"MaxArraySize\s+= 20",
+        r"JobRequeue\s+= 0",
+        r"SlurmdTimeout\s+= 11 sec",
+        r"Storage\w+\s+= .*/none",
+    ):
         assert re.search(line, config), line
     assert "GraceTime=7" in another.run("scontrol", "show", "partition", "normal")
     assert another.status()["daemons"].keys() == {"munged", "slurmctld", "node1"}
@@ -175,13 +212,16 @@ def test_one_beside_the_other_with_options_of_its_own(sandbox: Sandbox, another:
 
 
 def crashed(another: Sandbox) -> None:
-    """Some daemons killed under a running job: the next `up` removes what is left and starts anew."""
+    """Some daemons killed under a running job: the next `up` removes what is left and starts
+    anew."""
     another.sbatch(f"srun {nap(1000)}")
     another.wait_for(lambda: sleeping(1000), "the job's task")
     before = another.processes()
     another.stop("slurmctld")
     another.stop("node1")
-    status = another.call(sys.executable, "-m", "rampup", "sandbox", "status", "--name", another.name)
+    status = another.call(
+        sys.executable, "-m", "rampup", "sandbox", "status", "--name", another.name
+    )
     assert status.returncode == 1 and "damaged" in status.stdout
     assert "removing what is left" in another.up(*SMALL).stderr
     after = another.status()
@@ -190,12 +230,19 @@ def crashed(another: Sandbox) -> None:
 
 
 def gone(another: Sandbox) -> None:
-    """`down` ends daemons, steps, tasks and clients, also a task that hides; a user's own processes stay."""
-    hidden = f"setsid env -i SLURM_CONF={another.env['SLURM_CONF']} SLURMD_NODENAME=node1 {nap(1001)} &"
+    """`down` ends daemons, steps, tasks and clients, also a task that hides; a user's own processes
+    stay."""
+    hidden = (
+        f"setsid env -i SLURM_CONF={another.env['SLURM_CONF']} SLURMD_NODENAME=node1 {nap(1001)} &"
+    )
     another.sbatch(f"srun bash -c '{hidden} trap \"\" TERM; {nap(1002)}; true'")
     with subprocess.Popen(nap(1003).split(), env=another.env) as own:
-        client = subprocess.Popen(["srun", *nap(1004).split()], env=another.env, stderr=subprocess.DEVNULL)
-        another.wait_for(lambda: all(sleeping(seconds) for seconds in (1001, 1002, 1003, 1004)), "all tasks")
+        client = subprocess.Popen(
+            ["srun", *nap(1004).split()], env=another.env, stderr=subprocess.DEVNULL
+        )
+        another.wait_for(
+            lambda: all(sleeping(seconds) for seconds in (1001, 1002, 1003, 1004)), "all tasks"
+        )
         short = another.layout.short
         another.down()
         assert client.wait(10) == -signal.SIGKILL
@@ -209,14 +256,18 @@ def gone(another: Sandbox) -> None:
 
 def test_an_interrupted_start_leaves_no_process(another: Sandbox) -> None:
     words = [sys.executable, "-m", "rampup", "sandbox", "up", "--name", another.name]
-    with subprocess.Popen(words, env=another.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as starting:
-        another.wait_for(lambda: (another.directory / "log" / "munged.out").exists(), "the first daemon")
+    with subprocess.Popen(
+        words, env=another.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as starting:
+        another.wait_for(
+            lambda: (another.directory / "log" / "munged.out").exists(), "the first daemon"
+        )
         starting.send_signal(signal.SIGINT)
         assert starting.wait(20) == 130
     assert mentions(str(another.directory)) == set()
 
 
-# refusals ------------------------------------------------------------------------------------------------------
+# refusals -----------------------------------------------------------------------------------------
 
 
 def test_a_daemon_that_fails_is_named_with_its_last_words(another: Sandbox, tmp_path: Path) -> None:
@@ -239,12 +290,14 @@ def test_a_profile_of_a_real_site_is_not_overwritten(another: Sandbox) -> None:
 
 def test_missing_packages_give_the_apt_line(another: Sandbox) -> None:
     refused = another.up(check=3, PATH="")
-    assert re.search(r"^hint: apt-get install slurm-wlm .*mariadb-server$", refused.stderr, re.MULTILINE)
+    assert re.search(
+        r"^hint: apt-get install slurm-wlm .*mariadb-server$", refused.stderr, re.MULTILINE
+    )
     without = another.up("--no-accounting", check=3, PATH="")
     assert "mariadb" not in without.stderr and "hint: apt-get install slurm-wlm" in without.stderr
 
 
-# an ordinary user ----------------------------------------------------------------------------------------------
+# an ordinary user ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -257,7 +310,9 @@ def ordinary(packages: None) -> Iterator[tuple[Path, list[str]]]:
         os.chown(home, NOBODY, NOBODY)
         for python in (sys.executable, "/usr/bin/python3"):
             words = [*become, python]
-            probe = subprocess.run([*words, "-c", "import msgspec, click"], env=ordinary_env(home), capture_output=True)
+            probe = subprocess.run(
+                [*words, "-c", "import msgspec, click"], env=ordinary_env(home), capture_output=True
+            )
             if probe.returncode == 0:
                 yield Path(home), words
                 return
@@ -294,14 +349,25 @@ def test_an_ordinary_user_needs_no_rights(ordinary: tuple[Path, list[str]]) -> N
     assert mentions(str(home)) == set()
 
 
-# the guide -----------------------------------------------------------------------------------------------------
+# the guide ----------------------------------------------------------------------------------------
 
 
 def test_the_commands_of_the_guide_work(another: Sandbox) -> None:
     """As one shell session, as a reader would type them."""
-    blocks = re.findall(r"^```bash\n(.*?)^```$", (ROOT / "docs" / "sandbox.md").read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```bash\n(.*?)^```$",
+        (ROOT / "docs" / "sandbox.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
     script = "set -euo pipefail\n" + "".join(blocks)
     env = {key: value for key, value in another.env.items() if key != "SLURM_CONF"}
-    done = subprocess.run(["bash", "-c", script], cwd=another.cwd, env=env, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=another.cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "node1" in done.stdout and "sandbox sandbox is gone" in done.stderr

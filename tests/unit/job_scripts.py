@@ -1,6 +1,8 @@
-"""Job scripts for the tests: one case for each interesting request, rendered with nothing of this machine in it.
+"""Job scripts for the tests: one case for each interesting request, rendered with nothing of this
+machine in it.
 
-`python -m tests.unit.job_scripts` writes tests/golden anew; look at the difference before you keep it.
+`python -m tests.unit.job_scripts` writes tests/golden anew; look at the difference before you keep
+it.
 """
 
 from pathlib import Path
@@ -8,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rampup.clusters import load
-from rampup.plan import LAUNCHERS
-from rampup.schedulers import slurm_script
-from rampup.spec import Cluster, Resources, RunSpec
+from rampup.config import clusters as load
+from rampup.core.spec import Cluster, Resources, RunSpec
+from rampup.runs.plan import LAUNCHERS
+from rampup.schedulers.slurm import script as slurm_script
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 RUN_DIR = Path("/shared/runs/20260102-030405-mnist-abc234")
@@ -34,7 +36,9 @@ def make_spec(resources: dict[str, Any] | None = None, **profile: Any) -> RunSpe
 
 
 def render(spec: RunSpec, run_dir: Path = RUN_DIR, python: str = PYTHON) -> str:
-    return slurm_script.job_script(spec, run_dir, LAUNCHERS[spec.cluster.launcher](spec), python, version="1.2.3")
+    return slurm_script.job_script(
+        spec, run_dir, LAUNCHERS[spec.cluster.launcher](spec), python, version="1.2.3"
+    )
 
 
 TWO_BY_TWO = {"nodes": 2, "tasks_per_node": 2, "gpus_per_node": 2, "cpus_per_task": 8, "time": "90"}
@@ -52,7 +56,13 @@ EVERYTHING = {
     "constraint": "a100&[rack1|rack2]",
     "exclude": "node[1-3,17]",
     "mail": "me@example.org",
-    "slurm": ['comment=it\'s 100 % "ours" \\o/ #1 $(id)', "exclusive", "gres=nvme:100", "mail-type=END", "no-requeue"],
+    "slurm": [
+        'comment=it\'s 100 % "ours" \\o/ #1 $(id)',
+        "exclusive",
+        "gres=nvme:100",
+        "mail-type=END",
+        "no-requeue",
+    ],
 }
 SITE = {
     "partition": "batch",
@@ -60,7 +70,11 @@ SITE = {
     "cpu_bind": "mask_cpu:0x1,0x10",
     "hint": "nomultithread",
     "master_suffix": "-ib",
-    "env": {"FI_PROVIDER": "verbs", "GREETING": 'it\'s "a" $HOME `id` \\ line\nand another', "EMPTY": ""},
+    "env": {
+        "FI_PROVIDER": "verbs",
+        "GREETING": 'it\'s "a" $HOME `id` \\ line\nand another',
+        "EMPTY": "",
+    },
     "sbatch": {"licenses": "scratch:1", "mem-per-cpu": "4G", "exclusive": "", "constraint": "fast"},
 }
 SOFTWARE = {
@@ -93,7 +107,13 @@ CASES = {
 
 NO_GPUS = ("archer2",)
 """Profiles of machines without GPUs."""
-REQUEST = {"nodes": 2, "tasks_per_node": 2, "cpus_per_task": 4, "time": "60", "account": "my-project"}
+REQUEST = {
+    "nodes": 2,
+    "tasks_per_node": 2,
+    "cpus_per_task": 4,
+    "time": "60",
+    "account": "my-project",
+}
 
 
 def profiles() -> dict[str, Cluster]:

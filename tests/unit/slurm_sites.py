@@ -1,4 +1,5 @@
-"""What the real programs of Slurm printed, and who stands in for them: for the tests of the checks before a run."""
+"""What the real programs of Slurm printed, and who stands in for them: for the tests of the checks
+before a run."""
 
 import subprocess
 from pathlib import Path
@@ -7,11 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rampup.clusters.load import load
-from rampup.diagnose import slurm, slurm_site
-from rampup.diagnose.catalogue import preflight
+from rampup.config.clusters import load
+from rampup.core.spec import Resources, RunSpec
+from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused, SchedulerError
-from rampup.spec import Resources, RunSpec
+from rampup.schedulers.slurm import check as slurm
+from rampup.schedulers.slurm import site as slurm_site
 
 # Slurm 22.05.8, `scontrol --all --oneliner show partition`; the second is as sites have it
 PARTITIONS = """\
@@ -76,7 +78,9 @@ class Site:
             ),
         }
 
-    def call(self, cluster: Any, argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    def call(
+        self, cluster: Any, argv: list[str], timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
         self.calls.append(argv[0])
         if argv[0] == "sbatch":
             self.script = Path(argv[-1]).read_text()

@@ -1,4 +1,5 @@
-"""Each rule of the report's notes: facts that trigger it, with the exact setting, and facts that must not."""
+"""Each rule of the report's notes: facts that trigger it, with the exact setting, and facts that
+must not."""
 
 from typing import Any
 
@@ -44,7 +45,10 @@ def phases(**seconds: float) -> dict[str, float]:
     return {**PHASES, **seconds}
 
 
-OVERFIT: dict[str, Any] = {"train_losses": (1.0, 0.5, 0.3, 0.2, 0.1), "val_losses": (1.0, 0.6, 0.7, 0.8, 0.9)}
+OVERFIT: dict[str, Any] = {
+    "train_losses": (1.0, 0.5, 0.3, 0.2, 0.1),
+    "val_losses": (1.0, 0.6, 0.7, 0.8, 0.9),
+}
 FALLING: dict[str, Any] = {"val_losses": (1.0, 0.8, 0.6, 0.4, 0.3, 0.2)}
 CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     # id, what triggers it, the setting that is advised, what must not
@@ -69,7 +73,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         "batch_size=400",
         {"phases": phases(communication=29.0)},
     ),
-    ("saving-heavy", {"phases": phases(saving=20.0)}, "checkpoint.every=30min", {"phases": phases(saving=14.0)}),
+    (
+        "saving-heavy",
+        {"phases": phases(saving=20.0)},
+        "checkpoint.every=30min",
+        {"phases": phases(saving=14.0)},
+    ),
     (
         "start-heavy",
         {"phases": phases(start=50.0)},
@@ -107,8 +116,12 @@ def test_a_run_that_went_well_gets_no_notes() -> None:
     assert advise(Facts()) == []
 
 
-@pytest.mark.parametrize(("rule", "facts", "setting", "harmless"), CASES, ids=[case[0] for case in CASES])
-def test_each_rule(rule: str, facts: dict[str, Any], setting: str, harmless: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("rule", "facts", "setting", "harmless"), CASES, ids=[case[0] for case in CASES]
+)
+def test_each_rule(
+    rule: str, facts: dict[str, Any], setting: str, harmless: dict[str, Any]
+) -> None:
     found = advise(QUIET._replace(**facts))
     assert [finding.id for finding in found] == [rule]
     assert setting in found[0].remedy and found[0].about and found[0].cause
@@ -124,13 +137,20 @@ def test_every_rule_has_a_case() -> None:
     [
         ({"phases": phases(data=62.0), "train": {"num_workers": 0}}, "num_workers=1"),
         (
-            {"phases": phases(data=62.0), "train": {"num_workers": "own"}, "loader": {"remedy": "num_workers=3"}},
+            {
+                "phases": phases(data=62.0),
+                "train": {"num_workers": "own"},
+                "loader": {"remedy": "num_workers=3"},
+            },
             "num_workers=3",
         ),
         ({"phases": phases(communication=62.0), "threads": 4}, "--tasks-per-node 2"),
         ({"phases": phases(communication=62.0), "train": {}}, "--tasks-per-node 2"),
         ({"phases": phases(start=62.0), "ranks": 1}, "epochs=12"),
-        ({"undefined": {"loss": DIVERGED}, "train": {**TRAIN, "precision": "fp16"}}, "precision=fp32"),
+        (
+            {"undefined": {"loss": DIVERGED}, "train": {**TRAIN, "precision": "fp16"}},
+            "precision=fp32",
+        ),
         ({"undefined": {"loss": DIVERGED}, "train": {"lr": 1.0}}, "lr=0.1"),
         ({"mem_used_mb": 15_000.0, "resources": {"mem": "16G"}}, "--mem 23G"),
     ],
@@ -146,8 +166,8 @@ def test_a_recipe_without_the_setting_is_not_told_to_change_it() -> None:
 
 
 def test_the_settings_that_are_advised_exist() -> None:
-    from rampup.config import CHECKPOINT
-    from rampup.engines.settings import TORCH
+    from rampup.config.resolve import CHECKPOINT
+    from rampup.core.engines.torch import TORCH
 
     words = {word.partition("=")[0] for case in CASES for word in case[2].split() if "=" in word}
     assert words <= {*TORCH, *(f"checkpoint.{key}" for key in CHECKPOINT)}
@@ -155,9 +175,19 @@ def test_the_settings_that_are_advised_exist() -> None:
 
 def test_a_loss_that_was_finite_again_has_not_diverged() -> None:
     once, often = Undefined(150, None, 1, 300), Undefined(150, None, 3, 300)
-    for where, words in ((once, "at step 150 (1 of 300 rows)"), (often, "in 3 of 300 rows, the first at step 150")):
+    for where, words in (
+        (once, "at step 150 (1 of 300 rows)"),
+        (often, "in 3 of 300 rows, the first at step 150"),
+    ):
         (found,) = advise(QUIET._replace(undefined={"loss": where}))
         assert found.about == f"loss is no finite number {words}"
-        assert "diverged" not in found.cause and found.remedy == "clip=1.0" and found.level == "note"
-    (found,) = advise(QUIET._replace(undefined={"val_loss": once, "train_loss": Undefined(3, 200, 99, 300)}))
-    assert found.about == "train_loss is no finite number from step 200 on" and found.level == "problem"
+        assert (
+            "diverged" not in found.cause and found.remedy == "clip=1.0" and found.level == "note"
+        )
+    (found,) = advise(
+        QUIET._replace(undefined={"val_loss": once, "train_loss": Undefined(3, 200, 99, 300)})
+    )
+    assert (
+        found.about == "train_loss is no finite number from step 200 on"
+        and found.level == "problem"
+    )

@@ -1,4 +1,5 @@
-"""Attempts as one story: how far each came, what was redone, what it cost; what `list` and the history make of it."""
+"""Attempts as one story: how far each came, what was redone, what it cost; what `list` and the
+history make of it."""
 
 import json
 from pathlib import Path
@@ -6,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rampup.attempts import attempts_of, effective_ratio
-from rampup.rundir import RunDir
-from rampup.summary import total_wall_s
+from rampup.rundir.files import RunDir
+from rampup.rundir.history import attempts_of, effective_ratio
+from rampup.runs.summary import total_wall_s
 
 T0 = 1_794_804_968.0
 Rows = list[dict[str, Any]]
@@ -26,16 +27,25 @@ class Made:
         self.run.path.mkdir(parents=True)
         write(self.run.run_file, [{"id": "aaaaaa", "name": "mnist", "created": T0}])
 
-    def attempt(self, began: float, first: int, last: int, resumed: bool = True, **facts: Any) -> None:
-        """It goes on after step `first` and comes to `last`; its launcher says `facts` in the end."""
+    def attempt(
+        self, began: float, first: int, last: int, resumed: bool = True, **facts: Any
+    ) -> None:
+        """It goes on after step `first` and comes to `last`; its launcher says `facts` in the
+        end."""
         attempt = self.run.claim_attempt()
         start = T0 + began + 10
-        write(attempt.facts_file, [{"launcher": "spawn", "world_size": 2, "started": T0 + began, **facts}])
+        write(
+            attempt.facts_file,
+            [{"launcher": "spawn", "world_size": 2, "started": T0 + began, **facts}],
+        )
         events: Rows = [{"what": "start", "t": start}]
         if attempt.number > 1 and resumed:
             events.append({"what": "resumed", "step": first, "exact": True, "t": start})
         write(attempt.events_file, events)
-        rows = [{"step": step, "train_loss": 1.0, "t": start + step - first} for step in range(first + 1, last + 1)]
+        rows = [
+            {"step": step, "train_loss": 1.0, "t": start + step - first}
+            for step in range(first + 1, last + 1)
+        ]
         write(attempt.metrics_file, rows[: len(rows) // 10 * 10])  # they are flushed now and then
         write(attempt.progress_file, [{"step": last, "t": start + last - first}])
 
@@ -60,7 +70,13 @@ def ended(t: float, outcome: str, **more: Any) -> dict[str, Any]:
 def test_one_attempt_loses_nothing(made: Made) -> None:
     made.attempt(0, 0, 90, **ended(100, "completed"))
     (only,) = found = attempts_of(made.run)
-    assert (only.how, only.first_step, only.last_step, only.redone, only.exact) == ("completed", 0, 90, 0, None)
+    assert (only.how, only.first_step, only.last_step, only.redone, only.exact) == (
+        "completed",
+        0,
+        90,
+        0,
+        None,
+    )
     assert (only.took_s, only.step_s) == (100, 1)
     assert effective_ratio(found) == 0.9, "ten of the hundred seconds went into starting"
 
@@ -71,7 +87,9 @@ def test_killed_between_two_checkpoints_and_resumed(made: Made) -> None:
     assert made.told() == [(0, 55, 15, 15), (40, 100, 0, 0)]
     found = attempts_of(made.run)
     assert [it.exact for it in found] == [None, True] and found[0].reason == "rank 1 was killed"
-    assert effective_ratio(found) == 100 / 170, "a hundred steps of a second, from the first start to the last end"
+    assert effective_ratio(found) == 100 / 170, (
+        "a hundred steps of a second, from the first start to the last end"
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +103,9 @@ def test_killed_between_two_checkpoints_and_resumed(made: Made) -> None:
         ({}, "no word", "killed without a word"),
     ],
 )
-def test_requeued_after_the_step_that_it_had_saved(made: Made, facts: dict[str, Any], how: str, reason: str) -> None:
+def test_requeued_after_the_step_that_it_had_saved(
+    made: Made, facts: dict[str, Any], how: str, reason: str
+) -> None:
     made.attempt(0, 0, 48, **facts)
     made.attempt(60, 50, 100, **ended(120, "completed"))
     first, second = attempts_of(made.run)
@@ -121,7 +141,9 @@ def test_going_back_behind_an_attempt_undoes_all_of_it_and_more(made: Made) -> N
     made.attempt(110, 30, 100, **ended(190, "completed"))
     assert made.told() == [(0, 50, 20, 20), (45, 80, 35, 35), (30, 100, 0, 0)]
     done = sum(it.last_step - it.first_step for it in attempts_of(made.run))
-    assert done - sum(it.redone for it in attempts_of(made.run)) == 100, "what is left is each step once"
+    assert done - sum(it.redone for it in attempts_of(made.run)) == 100, (
+        "what is left is each step once"
+    )
 
 
 def test_beginning_anew_does_all_again(made: Made) -> None:

@@ -1,4 +1,5 @@
-"""Augmented batches: each image as a slow and plain loop would have it, whatever batch, rank or attempt it is in."""
+"""Augmented batches: each image as a slow and plain loop would have it, whatever batch, rank or
+attempt it is in."""
 
 import numpy as np
 import pytest
@@ -13,14 +14,22 @@ FIXED = [[5092444737948322, 3799383497202112], [924216894160269, 423144149351863
 
 
 def images(count: int) -> Tensor:
-    return torch.randint(0, 256, (count, 3, SIZE * SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    return torch.randint(
+        0,
+        256,
+        (count, 3, SIZE * SIZE),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(1),
+    )
 
 
 def augment(crop: int = 2, flip: bool = True, cutout: int = 3) -> Augment:
     return Augment(SIZE, MEAN, DEVIATION, crop=crop, flip=flip, cutout=cutout)
 
 
-def by_hand(image: Tensor, number: int, seed: int, epoch: int, crop: int, flip: bool, cutout: int) -> np.ndarray:
+def by_hand(
+    image: Tensor, number: int, seed: int, epoch: int, crop: int, flip: bool, cutout: int
+) -> np.ndarray:
     """One image, with numpy."""
     down, right, mirror, *middle = draws(seed, epoch, torch.tensor([number]), DRAWS)[:, 0].tolist()
     pixels = image.view(3, SIZE, SIZE).numpy().astype(np.float64) / 255
@@ -35,12 +44,17 @@ def by_hand(image: Tensor, number: int, seed: int, epoch: int, crop: int, flip: 
     pixels = pixels.copy()
     if cutout:
         (row, column), half = (place % SIZE for place in middle), cutout // 2
-        pixels[:, max(0, row - half) : row - half + cutout, max(0, column - half) : column - half + cutout] = 0
+        pixels[
+            :,
+            max(0, row - half) : row - half + cutout,
+            max(0, column - half) : column - half + cutout,
+        ] = 0
     return pixels
 
 
 @pytest.mark.parametrize(
-    ("crop", "flip", "cutout"), [(2, True, 3), (0, True, 0), (2, False, 0), (0, False, 4), (0, False, 0)]
+    ("crop", "flip", "cutout"),
+    [(2, True, 3), (0, True, 0), (2, False, 0), (0, False, 4), (0, False, 0)],
 )
 def test_each_image_is_what_a_plain_loop_makes_of_it(crop: int, flip: bool, cutout: int) -> None:
     data, ids = images(40), torch.arange(100, 140)
@@ -81,14 +95,16 @@ def test_random_numbers_are_spread_evenly_and_never_change() -> None:
         )
     between = np.corrcoef(table.numpy() / 2**53)
     assert np.abs(between - np.eye(DRAWS)).max() < 0.02
-    assert draws(7, 3, torch.tensor([0, 1]), 2).tolist() == FIXED, "a run must look the same with every version"
+    assert draws(7, 3, torch.tensor([0, 1]), 2).tolist() == FIXED, (
+        "a run must look the same with every version"
+    )
     assert draws(2**70, 2**40, torch.tensor([1]), 1).numel() == 1, "any seed is taken"
 
 
 def test_validation_only_normalises() -> None:
     data = images(3)
     found = augment().plain(data)
-    expected = (data.view(3, 3, SIZE, SIZE).double() / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(
-        DEVIATION
-    ).view(3, 1, 1)
+    expected = (
+        data.view(3, 3, SIZE, SIZE).double() / 255 - torch.tensor(MEAN).view(3, 1, 1)
+    ) / torch.tensor(DEVIATION).view(3, 1, 1)
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)

@@ -13,7 +13,13 @@ PAIRS = [(1.0, 4.0), (2.0, 6.0), (1.0, 9.0)]
 
 def test_the_median_of_the_pairs_is_compared() -> None:
     line = faster("x", PAIRS, 4)
-    assert (line.ours_s, line.theirs_s, line.ratio, line.spread, line.holds) == (1.0, 6.0, 4.0, "3.00-9.00", True)
+    assert (line.ours_s, line.theirs_s, line.ratio, line.spread, line.holds) == (
+        1.0,
+        6.0,
+        4.0,
+        "3.00-9.00",
+        True,
+    )
     assert not faster("x", PAIRS, 4.1).holds
     line = not_slower("x", PAIRS, 0.25)
     assert (line.ratio, line.spread, line.holds) == (0.25, "0.11-0.33", True)
@@ -23,7 +29,12 @@ def test_the_median_of_the_pairs_is_compared() -> None:
 @pytest.fixture
 def found() -> dict[str, Any]:
     """Of 1000 steps in two seconds, by stopwatches that take 100 ns inside and 200 ns in all."""
-    spent = {"forward pass and loss": 1_000_100_000, "progress": 3_100_000, "epochs": 1_500_000_000, "nothing": 5}
+    spent = {
+        "forward pass and loss": 1_000_100_000,
+        "progress": 3_100_000,
+        "epochs": 1_500_000_000,
+        "nothing": 5,
+    }
     spent |= {"clock of the phases": 0, "metric rows": 0}
     calls = {"forward pass and loss": 1000, "progress": 1000, "epochs": 2, "nothing": 7}
     calls |= {"clock of the phases": 0, "metric rows": 0}
@@ -36,19 +47,30 @@ def found() -> dict[str, Any]:
 
 def test_the_cost_of_watching_counts_all_threads_and_processes(found: dict[str, Any]) -> None:
     line = watching.cost(found)
-    assert line.ours_s == pytest.approx(0.003 + 0.004 + 0.005) and line.ratio == pytest.approx(0.006) and line.holds
+    assert (
+        line.ours_s == pytest.approx(0.003 + 0.004 + 0.005)
+        and line.ratio == pytest.approx(0.006)
+        and line.holds
+    )
     assert not watching.cost(found | {"processes": 0.1}).holds
 
 
 def test_the_profile_explains_the_whole_step(found: dict[str, Any]) -> None:
     parts = watching.profile(found)
-    assert parts["forward pass and loss"] == pytest.approx(1000) and parts["progress"] == pytest.approx(3)
+    assert parts["forward pass and loss"] == pytest.approx(1000) and parts[
+        "progress"
+    ] == pytest.approx(3)
     assert parts["whole"] == pytest.approx(1500 - 0.4), "without the stopwatches"
     assert parts["the loop itself"] == pytest.approx(parts["whole"] - 1003)
 
 
-def test_a_missed_bound_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: Any) -> None:
-    lines = [Line("one", 1.0, None, None, "", "<= 2 s", True), Line("two", 3.0, 1.0, 3.0, "", "<= 2x", False)]
+def test_a_missed_bound_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: Any
+) -> None:
+    lines = [
+        Line("one", 1.0, None, None, "", "<= 2 s", True),
+        Line("two", 3.0, 1.0, 3.0, "", "<= 2x", False),
+    ]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "PARTS", {"these": lambda profiles: iter(lines)})
     assert run.main([]) == 1

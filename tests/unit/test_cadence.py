@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
+from rampup.core.spec import Every
+from rampup.core.times import every_of
 from rampup.errors import Refused
-from rampup.runtime.cadence import LONGEST_S, SHORTEST_S, Cadence
-from rampup.spec import Every
-from rampup.times import every_of
+from rampup.runtime.checkpoints.cadence import LONGEST_S, SHORTEST_S, Cadence
 
 
 class Clock:
@@ -22,7 +22,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def train(cadence: Cadence, clock: Clock, seconds: float, cost_s: float, step_s: float = 0.1) -> list[float]:
+def train(
+    cadence: Cadence, clock: Clock, seconds: float, cost_s: float, step_s: float = 0.1
+) -> list[float]:
     """The moments at which one is saved, in a loop of equal steps."""
     cadence.begin(100)
     began, moments = clock.now, []
@@ -44,7 +46,9 @@ def test_auto_costs_at_most_one_percent(clock: Clock, cost_s: float) -> None:
         assert count * cost_s <= 0.0101 * moment, f"{count} of them until {moment}"
     gaps = [later - earlier for earlier, later in pairwise(moments)]
     assert min(gaps) >= SHORTEST_S - 0.2
-    assert max(gaps[2:]) == pytest.approx(max(SHORTEST_S, 100 * cost_s), rel=0.02), "and not less often than it may"
+    assert max(gaps[2:]) == pytest.approx(max(SHORTEST_S, 100 * cost_s), rel=0.02), (
+        "and not less often than it may"
+    )
 
 
 def test_auto_never_waits_longer_than_half_an_hour(clock: Clock) -> None:
@@ -75,7 +79,9 @@ def test_by_time(clock: Clock) -> None:
     assert moments[:3] == [120, 240, 360], "whatever it costs"
 
 
-@pytest.mark.parametrize(("text", "due"), [("7steps", [7, 14, 21]), ("1epoch", [10, 20]), ("2epochs", [20])])
+@pytest.mark.parametrize(
+    ("text", "due"), [("7steps", [7, 14, 21]), ("1epoch", [10, 20]), ("2epochs", [20])]
+)
 def test_by_steps(clock: Clock, text: str, due: list[int]) -> None:
     cadence = Cadence(every_of(text), clock)
     cadence.begin(steps_per_epoch=10)
@@ -107,7 +113,9 @@ def test_how_it_is_written(text: str, found: Every) -> None:
     assert every_of(text) == found
 
 
-@pytest.mark.parametrize("text", ["100", "0steps", "-1steps", "1.5h", "often", "15 minutes", "", "1day", "auto "])
+@pytest.mark.parametrize(
+    "text", ["100", "0steps", "-1steps", "1.5h", "often", "15 minutes", "", "1day", "auto "]
+)
 def test_what_is_not_understood(text: str) -> None:
     with pytest.raises(Refused, match=r"checkpoint\.every") as caught:
         every_of(text)

@@ -1,4 +1,5 @@
-"""Checkpoints are whole or not there, a damaged one is found, and a ghost of an older attempt changes nothing."""
+"""Checkpoints are whole or not there, a damaged one is found, and a ghost of an older attempt
+changes nothing."""
 
 import json
 import os
@@ -12,10 +13,10 @@ from typing import Any
 import pytest
 
 from rampup.errors import RampupError, Superseded
-from rampup.rundir import RunDir
-from rampup.runtime import checkpoint
-from rampup.runtime.checkpoint import CheckpointStore, verified
-from rampup.runtime.manifest import Damaged
+from rampup.rundir.files import RunDir
+from rampup.rundir.manifest import Damaged
+from rampup.runtime.checkpoints import store as checkpoint
+from rampup.runtime.checkpoints.store import CheckpointStore, verified
 from rampup.runtime.storage import StorageError
 
 
@@ -50,7 +51,9 @@ def names(run: RunDir) -> list[str]:
 
 
 def test_what_is_saved_is_loaded(run: RunDir, store: CheckpointStore) -> None:
-    saved = store.save(7, {"state": lambda file: file.write(b"abc"), "note": b"x"}, {"world_size": 2})
+    saved = store.save(
+        7, {"state": lambda file: file.write(b"abc"), "note": b"x"}, {"world_size": 2}
+    )
     assert saved.name == "step-7" and names(run) == ["step-7"]
     loaded = verified(run, 7)
     assert loaded.file("state").read_bytes() == b"abc" and loaded.meta == {"world_size": 2}
@@ -69,7 +72,12 @@ def test_the_latest_is_the_newest_sound_one(
     os.truncate(run.checkpoint(20) / "state", 3)
     latest = begin(run, 2).latest()
     assert latest is not None and latest.step == 10
-    assert capsys.readouterr().out.count("is damaged: state is not what was written; trying the one before") == 2
+    assert (
+        capsys.readouterr().out.count(
+            "is damaged: state is not what was written; trying the one before"
+        )
+        == 2
+    )
 
 
 def damaged_in_every_way(path: Path) -> Iterator[str]:
@@ -110,7 +118,9 @@ def test_a_missing_file_is_named(run: RunDir, store: CheckpointStore, broken: st
         verified(run, 1)
 
 
-def test_none_that_is_sound_is_an_error_not_a_new_start(run: RunDir, store: CheckpointStore) -> None:
+def test_none_that_is_sound_is_an_error_not_a_new_start(
+    run: RunDir, store: CheckpointStore
+) -> None:
     for step in (1, 2):
         store.save(step, {"state": b"abc"}, {})
         (run.checkpoint(step) / "state").write_bytes(b"")
@@ -124,7 +134,7 @@ def test_without_a_checkpoint_it_begins_anew(run: RunDir, store: CheckpointStore
     assert begin(run, 2).latest() is None
 
 
-# the same step again --------------------------------------------------------------------------------------------
+# the same step again ------------------------------------------------------------------------------
 
 
 def test_the_same_step_again_replaces_it(run: RunDir, store: CheckpointStore) -> None:
@@ -134,9 +144,12 @@ def test_the_same_step_again_replaces_it(run: RunDir, store: CheckpointStore) ->
     assert names(run) == ["step-3"]
 
 
-def test_a_replacement_that_was_cut_off_gives_the_old_one_back(run: RunDir, store: CheckpointStore) -> None:
+def test_a_replacement_that_was_cut_off_gives_the_old_one_back(
+    run: RunDir, store: CheckpointStore
+) -> None:
     store.save(3, {"state": b"old"}, {})
-    run.checkpoint(3).rename(run.checkpoints / "step-3.old-1")  # as far as a killed attempt may have come
+    # as far as a killed attempt may have come
+    run.checkpoint(3).rename(run.checkpoints / "step-3.old-1")
     (run.checkpoints / "step-3.tmp-1").mkdir()
     latest = begin(run, 2).latest()
     assert latest is not None and latest.file("state").read_bytes() == b"old"
@@ -150,7 +163,7 @@ def test_a_replacement_that_was_all_but_done_stays(run: RunDir, store: Checkpoin
     assert names(run) == ["step-3"] and verified(run, 3).file("state").read_bytes() == b"new"
 
 
-# what is kept ---------------------------------------------------------------------------------------------------
+# what is kept -------------------------------------------------------------------------------------
 
 
 def test_keep_removes_all_others(run: RunDir, store: CheckpointStore) -> None:
@@ -171,10 +184,12 @@ def test_a_damaged_one_does_not_count_as_kept(run: RunDir, store: CheckpointStor
     assert names(run) == ["step-20", "step-25"]
 
 
-# failures -------------------------------------------------------------------------------------------------------
+# failures -----------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_the_one_before(run: RunDir, store: CheckpointStore, small_files: None) -> None:
+def test_a_full_disk_leaves_the_one_before(
+    run: RunDir, store: CheckpointStore, small_files: None
+) -> None:
     store.save(1, {"state": b"abc"}, {})
     with pytest.raises(StorageError, match="step-2: File too large"):
         store.save(2, {"state": bytes(10_000)}, {})
@@ -183,7 +198,8 @@ def test_a_full_disk_leaves_the_one_before(run: RunDir, store: CheckpointStore, 
 
 
 def as_somebody_else(work: Callable[[], object]) -> str:
-    """What the failure says when a user does it who is not root, for whom no permission is ever denied."""
+    """What the failure says when a user does it who is not root, for whom no permission is ever
+    denied."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -207,7 +223,9 @@ def open_to_all(tmp_path: Path) -> None:
         folder.chmod(0o755)
 
 
-def test_a_directory_that_one_may_not_write(run: RunDir, store: CheckpointStore, open_to_all: None) -> None:
+def test_a_directory_that_one_may_not_write(
+    run: RunDir, store: CheckpointStore, open_to_all: None
+) -> None:
     store.save(1, {"state": b"abc"}, {})
     run.checkpoints.chmod(0o555)
     told = as_somebody_else(lambda: store.save(2, {"state": b"abc"}, {}))
@@ -226,7 +244,9 @@ def test_a_file_system_that_turns_read_only(small_disk: Path) -> None:
     assert verified(run, 1).step == 1
 
 
-def test_a_writer_that_hides_the_full_disk_is_seen_through(store: CheckpointStore, small_files: None) -> None:
+def test_a_writer_that_hides_the_full_disk_is_seen_through(
+    store: CheckpointStore, small_files: None
+) -> None:
     def hides(file: Any) -> None:
         try:
             file.write(bytes(100_000))
@@ -237,7 +257,9 @@ def test_a_writer_that_hides_the_full_disk_is_seen_through(store: CheckpointStor
         store.save(1, {"state": hides}, {})
 
 
-def test_a_writer_that_fails_by_itself_is_not_a_full_disk(run: RunDir, store: CheckpointStore) -> None:
+def test_a_writer_that_fails_by_itself_is_not_a_full_disk(
+    run: RunDir, store: CheckpointStore
+) -> None:
     def fails(file: Any) -> None:
         raise ValueError("can't pickle it")
 
@@ -262,7 +284,7 @@ def test_a_place_for_temporary_files_on_another_device_plays_no_part(
     assert seen == {run.path.stat().st_dev} and seen != {os.stat("/dev/shm").st_dev}
 
 
-# ghosts ---------------------------------------------------------------------------------------------------------
+# ghosts -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -276,7 +298,9 @@ def scene(run: RunDir, store: CheckpointStore) -> tuple[RunDir, CheckpointStore]
 def test_an_older_attempt_writes_no_more(scene: tuple[RunDir, CheckpointStore]) -> None:
     run, ghost = scene
     begin(run, 2)
-    with pytest.raises(Superseded, match="attempt 2 of this run has begun: attempt 1 writes no more"):
+    with pytest.raises(
+        Superseded, match="attempt 2 of this run has begun: attempt 1 writes no more"
+    ):
         ghost.save(3, {"state": b"ghost"}, {})
     with pytest.raises(Superseded):
         ghost.keep(1)
@@ -319,5 +343,8 @@ def test_a_newer_attempt_begins_between_a_ghosts_last_look_and_its_rename(
 def test_half_written_ones_are_named(run: RunDir, store: CheckpointStore) -> None:
     for name in ("step-1.tmp-1", "trash-5-step-2", "step-4"):
         (run.checkpoints / name).mkdir(parents=True)
-    assert sorted(path.name for path in checkpoint.half_written(run)) == ["step-1.tmp-1", "trash-5-step-2"]
+    assert sorted(path.name for path in checkpoint.half_written(run)) == [
+        "step-1.tmp-1",
+        "trash-5-step-2",
+    ]
     assert checkpoint.steps_of(run) == [4]

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rampup.data import cifar, fetch, sources
-from rampup.data.idx import read_idx
+from rampup.data import cifar
 from rampup.data.png import write_png
-from rampup.data.sets import CIFAR10, SETS, DataFile
+from rampup.datasets import fetch, sources
+from rampup.datasets.idx import read_idx
+from rampup.datasets.sets import CIFAR10, SETS, DataFile
 from rampup.errors import RampupError
 
 COUNT = 4
@@ -35,27 +36,44 @@ class Small:
     def binary(self) -> dict[str, bytes]:
         found = {}
         for name, pixels, labels in zip(cifar.BATCHES, self.pixels, self.labels, strict=True):
-            rows = [bytes([label]) + image.tobytes() for label, image in zip(labels, pixels, strict=True)]
+            rows = [
+                bytes([label]) + image.tobytes()
+                for label, image in zip(labels, pixels, strict=True)
+            ]
             found[f"{name}.bin"] = b"".join(rows)
         return found
 
     def pickles(self) -> dict[str, bytes]:
         pairs = zip(cifar.BATCHES, self.pixels, self.labels, strict=True)
-        return {name: python_2_pickle(pixels.tobytes(), labels.tolist()) for name, pixels, labels in pairs}
+        return {
+            name: python_2_pickle(pixels.tobytes(), labels.tolist())
+            for name, pixels, labels in pairs
+        }
 
     def pictures(self) -> dict[str, bytes]:
         pairs = zip(cifar.BATCHES, self.pixels, strict=True)
-        found = {f"{name}.png": write_png(it.transpose(0, 2, 3, 1).reshape(COUNT, 1024, 3)) for name, it in pairs}
+        found = {
+            f"{name}.png": write_png(it.transpose(0, 2, 3, 1).reshape(COUNT, 1024, 3))
+            for name, it in pairs
+        }
         train, test = self.labels[:5].flatten().tolist(), self.labels[5].tolist()
-        return {**found, "train_lables.json": json.dumps(train).encode(), "test_lables.json": json.dumps(test).encode()}
+        return {
+            **found,
+            "train_lables.json": json.dumps(train).encode(),
+            "test_lables.json": json.dumps(test).encode(),
+        }
 
     def files(self) -> dict[str, bytes]:
         found = {}
         for name, part in (("train", slice(5)), ("test", slice(5, 6))):
             pixels, labels = self.pixels[part], self.labels[part]
             size = labels.size
-            found[f"{name}-images-idx4-ubyte"] = struct.pack(">HBB4I", 0, 8, 4, size, 3, 32, 32) + pixels.tobytes()
-            found[f"{name}-labels-idx1-ubyte"] = struct.pack(">HBBI", 0, 8, 1, size) + labels.tobytes()
+            found[f"{name}-images-idx4-ubyte"] = (
+                struct.pack(">HBB4I", 0, 8, 4, size, 3, 32, 32) + pixels.tobytes()
+            )
+            found[f"{name}-labels-idx1-ubyte"] = (
+                struct.pack(">HBBI", 0, 8, 1, size) + labels.tobytes()
+            )
         return found
 
     def put(self, parts: dict[str, bytes]) -> Path:
@@ -75,8 +93,11 @@ class Small:
         return path
 
 
-def python_2_pickle(pixels: bytes, labels: list[int], module: bytes = b"numpy.core.multiarray\n_reconstruct") -> bytes:
-    """Byte by byte what Python 2 and numpy 1 wrote, as no Python of today does: text as bytes, and their names."""
+def python_2_pickle(
+    pixels: bytes, labels: list[int], module: bytes = b"numpy.core.multiarray\n_reconstruct"
+) -> bytes:
+    """Byte by byte what Python 2 and numpy 1 wrote, as no Python of today does: text as bytes, and
+    their names."""
 
     def words(text: bytes) -> bytes:
         return b"U" + bytes([len(text)]) + text
@@ -88,17 +109,30 @@ def python_2_pickle(pixels: bytes, labels: list[int], module: bytes = b"numpy.co
         + words(b"|")
         + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb"
     )
-    array = b"c" + module + b"\n(cnumpy\nndarray\n(K\0t" + words(b"b") + b"tR(K\1(K\x04M\0\x0ct" + kind + b"\x89"
+    array = (
+        b"c"
+        + module
+        + b"\n(cnumpy\nndarray\n(K\0t"
+        + words(b"b")
+        + b"tR(K\1(K\x04M\0\x0ct"
+        + kind
+        + b"\x89"
+    )
     data = b"T" + struct.pack("<I", len(pixels)) + pixels
     numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
-    return b"\x80\x02}(" + words(b"data") + array + data + b"tb" + words(b"labels") + numbers + b"u."
+    return (
+        b"\x80\x02}(" + words(b"data") + array + data + b"tb" + words(b"labels") + numbers + b"u."
+    )
 
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
     """Its cache is empty, and there is no network and no npm."""
     made = Small(tmp_path)
-    files = tuple(DataFile(name, len(data), hashlib.md5(data).hexdigest()) for name, data in made.files().items())
+    files = tuple(
+        DataFile(name, len(data), hashlib.md5(data).hexdigest())
+        for name, data in made.files().items()
+    )
     monkeypatch.setitem(SETS, "cifar10", CIFAR10._replace(files=files, address=CLOSED))
     monkeypatch.setattr(cifar, "COUNT", COUNT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -127,7 +161,9 @@ def test_pickles_of_a_newer_python_too(small: Small) -> None:
     """Mirrors have written them again."""
     pairs = zip(cifar.BATCHES, small.pixels, small.labels, strict=True)
     again = {
-        name: pickle.dumps({b"data": pixels.reshape(COUNT, -1), b"labels": labels.tolist()}, protocol=3)
+        name: pickle.dumps(
+            {b"data": pixels.reshape(COUNT, -1), b"labels": labels.tolist()}, protocol=3
+        )
         for name, pixels, labels in pairs
     }
     assert fetched(small.put(again))[0] == small.files()
@@ -141,10 +177,18 @@ class Evil:
 @pytest.mark.parametrize(
     ("name", "change", "why"),
     [
-        ("data_batch_2", lambda data: pickle.dumps(Evil()), "it names posix.system, which is no part of a batch"),
+        (
+            "data_batch_2",
+            lambda data: pickle.dumps(Evil()),
+            "it names posix.system, which is no part of a batch",
+        ),
         ("data_batch_2", lambda data: data[:500], "a batch is damaged"),
         ("data_batch_2", lambda data: pickle.dumps([1]), "a batch is damaged"),
-        ("test_batch", lambda data: python_2_pickle(bytes(100), [1]), "has 100 bytes of pixels and 1 labels"),
+        (
+            "test_batch",
+            lambda data: python_2_pickle(bytes(100), [1]),
+            "has 100 bytes of pixels and 1 labels",
+        ),
         ("test_batch", lambda data: data[:-30] + bytes([data[-30] ^ 1]) + data[-29:], ""),
     ],
 )
@@ -171,7 +215,9 @@ def test_what_is_missing_is_told(small: Small) -> None:
     assert "it has only data_batch_1.bin, data_batch_2.bin, data_batch_4.bin" in said[0]
 
 
-def test_an_archive_from_an_address_is_read_as_it_comes(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_from_an_address_is_read_as_it_comes(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = small.archive(small.binary()).read_bytes()
 
     class OneWay(io.RawIOBase):
@@ -189,17 +235,25 @@ def test_an_archive_from_an_address_is_read_as_it_comes(small: Small, monkeypatc
 
     monkeypatch.setattr(sources, "_answer", lambda address: OneWay())
     done: list[int] = []
-    found = fetch.fetch("cifar10", None, print, lambda written, total: done.append(written * 100 // total))
+    found = fetch.fetch(
+        "cifar10", None, print, lambda written, total: done.append(written * 100 // total)
+    )
     assert found.source == CLOSED and done[-1] >= 99 and max(done) <= 100
     assert {path.name: path.read_bytes() for path in found.folder.iterdir()} == small.files()
 
 
 def test_the_real_data(cifar10: Path) -> None:
-    """Through whatever source this machine has: the first labels, as many of each class, and the known mean."""
-    labels, test_labels = (read_idx(cifar10 / f"{name}-labels-idx1-ubyte") for name in ("train", "test"))
+    """Through whatever source this machine has: the first labels, as many of each class, and the
+    known mean."""
+    labels, test_labels = (
+        read_idx(cifar10 / f"{name}-labels-idx1-ubyte") for name in ("train", "test")
+    )
     assert labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
     assert test_labels[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]
-    assert np.bincount(labels).tolist() == [5000] * 10 and np.bincount(test_labels).tolist() == [1000] * 10
+    assert (
+        np.bincount(labels).tolist() == [5000] * 10
+        and np.bincount(test_labels).tolist() == [1000] * 10
+    )
     images = read_idx(cifar10 / "train-images-idx4-ubyte")
     assert images.shape == (50000, 3, 32, 32)
     assert images[0, :, 0, 0].tolist() == [59, 62, 63]

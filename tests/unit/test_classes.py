@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn import metrics
 
-from rampup.engines.torch_evaluation import CONFUSION, REACHED, class_tables
+from rampup.engines.classes import MOST_CURVES, THRESHOLDS, ClassCounts
+from rampup.engines.torch.evaluation import CONFUSION, REACHED, class_tables
 from rampup.errors import RampupError
-from rampup.runtime.classes import MOST_CURVES, THRESHOLDS, ClassCounts
 
 CLASSES = 7
 NAMES = tuple("abcdefg")
@@ -30,7 +30,8 @@ def counted(scores: torch.Tensor, labels: torch.Tensor, pieces: int = 1) -> Clas
     confusion, reached = (sum(table[name] for table in tables) for name in (CONFUSION, REACHED))
     assert isinstance(confusion, torch.Tensor) and isinstance(reached, torch.Tensor)
     return ClassCounts(
-        confusion.view(classes, classes).double().numpy(), reached.view(2, classes, THRESHOLDS).double().numpy()
+        confusion.view(classes, classes).double().numpy(),
+        reached.view(2, classes, THRESHOLDS).double().numpy(),
     )
 
 
@@ -39,11 +40,19 @@ def test_precision_recall_f1_and_confusion_are_those_of_scikit_learn(pieces: int
     scores, labels = samples()
     counts = counted(scores, labels, pieces)
     said, known = scores.argmax(1).numpy(), labels.numpy()
-    assert np.array_equal(counts.confusion, metrics.confusion_matrix(known, said, labels=range(CLASSES)))
-    expected = metrics.precision_recall_fscore_support(known, said, labels=range(CLASSES), zero_division=0)
-    for found, wanted in zip((counts.precision, counts.recall, counts.f1, counts.support), expected, strict=True):
+    assert np.array_equal(
+        counts.confusion, metrics.confusion_matrix(known, said, labels=range(CLASSES))
+    )
+    expected = metrics.precision_recall_fscore_support(
+        known, said, labels=range(CLASSES), zero_division=0
+    )
+    for found, wanted in zip(
+        (counts.precision, counts.recall, counts.f1, counts.support), expected, strict=True
+    ):
         np.testing.assert_allclose(found, wanted, atol=1e-12)
-    mean = metrics.precision_recall_fscore_support(known, said, labels=range(CLASSES), zero_division=0, average="macro")
+    mean = metrics.precision_recall_fscore_support(
+        known, said, labels=range(CLASSES), zero_division=0, average="macro"
+    )
     assert list(counts.means().values()) == pytest.approx(mean[:3])
     assert counts.support[-1] == 0 and counts.recall[-1] == 0 and counts.f1[-1] == 0
 
@@ -57,10 +66,16 @@ def test_pr_curves_are_those_of_scikit_learn() -> None:
         precision, recall = counts.curve(index)
         for place in (0, 1, 29, 50, 57, 58, 90, 100):
             said = np.floor(probability[:, index] * (THRESHOLDS - 1)) >= place
-            assert precision[place] == pytest.approx(metrics.precision_score(truth, said, zero_division=1))
+            assert precision[place] == pytest.approx(
+                metrics.precision_score(truth, said, zero_division=1)
+            )
             assert recall[place] == pytest.approx(metrics.recall_score(truth, said))
-        area = float(np.sum((recall[:-1] - recall[1:]) * precision[:-1]) + recall[-1] * precision[-1])
-        assert area == pytest.approx(metrics.average_precision_score(truth, probability[:, index]), abs=0.01)
+        area = float(
+            np.sum((recall[:-1] - recall[1:]) * precision[:-1]) + recall[-1] * precision[-1]
+        )
+        assert area == pytest.approx(
+            metrics.average_precision_score(truth, probability[:, index]), abs=0.01
+        )
         found, wrong, rejected, missed = counts.counts(index)
         assert set(found + missed) == {truth.sum()} and set(wrong + rejected) == {(~truth).sum()}
 

@@ -45,8 +45,17 @@ PROMISED = {
 
 
 def words_of(command: click.Command) -> str:
-    arguments = [parameter.name or "" for parameter in command.params if isinstance(parameter, click.Argument)]
-    options = [word for parameter in command.params if isinstance(parameter, click.Option) for word in parameter.opts]
+    arguments = [
+        parameter.name or ""
+        for parameter in command.params
+        if isinstance(parameter, click.Argument)
+    ]
+    options = [
+        word
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for word in parameter.opts
+    ]
     return " ".join([*arguments, *sorted(options)])
 
 
@@ -55,7 +64,10 @@ def test_verbs_and_options_are_as_promised() -> None:
     for verb in VERBS:
         command = importlib.import_module(f"rampup.cli.{verb}").command
         inner = command.commands if isinstance(command, click.Group) else {}
-        found.update({f"{verb} {name}": words_of(sub) for name, sub in inner.items()} or {verb: words_of(command)})
+        found.update(
+            {f"{verb} {name}": words_of(sub) for name, sub in inner.items()}
+            or {verb: words_of(command)}
+        )
     assert found == {verb: " ".join(words.split()) for verb, words in PROMISED.items()}
 
 

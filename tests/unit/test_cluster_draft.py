@@ -14,10 +14,12 @@ import msgspec
 import pytest
 from slurm_sites import ASSOCIATIONS, NODES, PARTITIONS, SETTINGS
 
-from rampup.diagnose import slurm, slurm_draft, slurm_site
-from rampup.diagnose.slurm_draft import Site, draft, pattern_of
-from rampup.diagnose.slurm_site import Associations, Host
-from rampup.spec import Cluster
+from rampup.core.spec import Cluster
+from rampup.schedulers.slurm import check as slurm
+from rampup.schedulers.slurm import draft as slurm_draft
+from rampup.schedulers.slurm import site as slurm_site
+from rampup.schedulers.slurm.draft import Site, draft, pattern_of
+from rampup.schedulers.slurm.site import Associations, Host
 
 THERE = [Host("10.0.0.1", 1), Host("10.0.0.2", 2)]
 SITE = Site(
@@ -38,7 +40,9 @@ def drafted(monkeypatch: pytest.MonkeyPatch) -> Drafted:
     def make(site: Site = SITE, refuses: tuple[str, ...] = ()) -> dict[str, Any]:
         def trial(cluster: Cluster, script: str) -> subprocess.CompletedProcess[str]:
             found = [word for word in refuses if word in script]
-            return subprocess.CompletedProcess([], 1 if found else 0, "", f"sbatch: error: no {''.join(found)}\n")
+            return subprocess.CompletedProcess(
+                [], 1 if found else 0, "", f"sbatch: error: no {''.join(found)}\n"
+            )
 
         monkeypatch.delenv("SLURM_CONF", raising=False)
         monkeypatch.setattr(socket, "gethostname", lambda: "login2.site.org")
@@ -76,7 +80,10 @@ def test_the_only_account_is_taken(drafted: Drafted) -> None:
 
 def test_a_site_that_refuses_requeueing(drafted: Drafted) -> None:
     found = drafted(refuses=("--requeue\n",))
-    assert found["requeue"] is False and "sbatch refuses --requeue: Slurm would refuse" in found["text"]
+    assert (
+        found["requeue"] is False
+        and "sbatch refuses --requeue: Slurm would refuse" in found["text"]
+    )
 
 
 def test_a_default_against_requeueing_is_no_refusal(drafted: Drafted) -> None:
@@ -86,11 +93,16 @@ def test_a_default_against_requeueing_is_no_refusal(drafted: Drafted) -> None:
 def test_the_directive_that_is_taken(drafted: Drafted) -> None:
     assert drafted(refuses=("--gpus-per-node", "--gpus="))["gpu_directive"] == "gres"
     found = drafted(refuses=("--gpus-per-node", "--gpus=", "--gres"))
-    assert found["gpu_directive"] == "gpus-per-node" and "none was taken: Slurm would refuse" in found["text"]
+    assert (
+        found["gpu_directive"] == "gpus-per-node"
+        and "none was taken: Slurm would refuse" in found["text"]
+    )
 
 
 def test_of_several_types_the_most_frequent(drafted: Drafted) -> None:
-    nodes = slurm_site.read_nodes("normal|2|8|6025|gpu:t4:2|idle\nnormal|3|8|6025|gpu:a100:4|idle\n")
+    nodes = slurm_site.read_nodes(
+        "normal|2|8|6025|gpu:t4:2|idle\nnormal|3|8|6025|gpu:a100:4|idle\n"
+    )
     found = drafted(SITE._replace(nodes=nodes))
     assert found["gpu_type"] == "a100" and "all types in normal: a100, t4" in found["text"]
 
@@ -98,14 +110,19 @@ def test_of_several_types_the_most_frequent(drafted: Drafted) -> None:
 def test_gpus_in_another_partition_are_named(drafted: Drafted) -> None:
     nodes = slurm_site.read_nodes("normal|2|8|6025|(null)|idle\nlong|3|8|6025|gpu:4|idle\n")
     found = drafted(SITE._replace(nodes=nodes))
-    assert "GPUs are in other partitions: --partition long" in found["text"] and found["partition"] == "normal"
+    assert (
+        "GPUs are in other partitions: --partition long" in found["text"]
+        and found["partition"] == "normal"
+    )
     assert "gpu_directive" not in drafted(SITE._replace(nodes=nodes[:1]))
 
 
 def test_no_default_partition(drafted: Drafted) -> None:
     partitions = {name: one._replace(default=False) for name, one in SITE.partitions.items()}
     assert drafted(SITE._replace(partitions=partitions))["partition"] == "long", "the largest"
-    assert "# partition: Slurm shows none" in drafted(SITE._replace(partitions={}, nodes=[]))["text"]
+    assert (
+        "# partition: Slurm shows none" in drafted(SITE._replace(partitions={}, nodes=[]))["text"]
+    )
 
 
 def test_a_queue_for_trials_must_take_our_jobs(drafted: Drafted) -> None:
@@ -113,11 +130,15 @@ def test_a_queue_for_trials_must_take_our_jobs(drafted: Drafted) -> None:
 
 
 def test_a_refusal_of_everything_is_told(drafted: Drafted) -> None:
-    assert "# sbatch --test-only refuses a job with one rank: Slurm would refuse" in drafted(refuses=("#!",))["text"]
+    assert (
+        "# sbatch --test-only refuses a job with one rank: Slurm would refuse"
+        in drafted(refuses=("#!",))["text"]
+    )
 
 
 @pytest.mark.parametrize(
-    ("host", "pattern"), [("login2", "login[0-9]*"), ("b-an01.site.org", "b-an[0-9]*.site.org"), ("vm", "vm")]
+    ("host", "pattern"),
+    [("login2", "login[0-9]*"), ("b-an01.site.org", "b-an[0-9]*.site.org"), ("vm", "vm")],
 )
 def test_login_nodes_are_several(host: str, pattern: str) -> None:
     assert pattern_of(host) == pattern
@@ -140,6 +161,8 @@ def test_a_saved_draft_is_not_lost(cli: Any, tmp_path: Path) -> None:
     file = tmp_path / "config" / "rampup" / "clusters" / "mine.toml"
     file.parent.mkdir(parents=True)
     file.write_text("about = 'dear to me'\n")
-    told = cli("cluster", "probe", "--save", "mine", check=3, XDG_CONFIG_HOME=str(tmp_path / "config")).stderr
+    told = cli(
+        "cluster", "probe", "--save", "mine", check=3, XDG_CONFIG_HOME=str(tmp_path / "config")
+    ).stderr
     assert "there is a profile mine already" in told and "--force" in told
     assert file.read_text() == "about = 'dear to me'\n"

@@ -8,17 +8,18 @@ import msgspec
 import pytest
 
 from rampup.cli.run import allocation
-from rampup.clusters import load
-from rampup.config import Request, resolve
+from rampup.config import clusters as load
+from rampup.config.resolve import Request, resolve
+from rampup.core.spec import Cluster
 from rampup.errors import Refused
-from rampup.spec import Cluster
 
 SLURM = 'scheduler = "slurm"\nlauncher = "srun"\n'
 
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """The folders of a site, a user and a project, in a world of their own; we are below the project's top."""
+    """The folders of a site, a user and a project, in a world of their own; we are below the
+    project's top."""
     found = {
         "site": tmp_path / "etc",
         "user": tmp_path / "config" / "rampup" / "clusters",
@@ -50,12 +51,19 @@ def test_the_more_special_folder_wins(places: dict[str, Path]) -> None:
 
 def test_settings_tell_the_file(places: dict[str, Path]) -> None:
     file = write(places["project"], "ours", 'partition = "big"\n')
-    spec = resolve(Request(command=("true",), on="ours", settings=("cluster.qos=high",)), Path.cwd())
+    spec = resolve(
+        Request(command=("true",), on="ours", settings=("cluster.qos=high",)), Path.cwd()
+    )
     assert spec.origins["cluster.partition"] == str(file)
-    assert (spec.origins["cluster.qos"], spec.origins["cluster.account"]) == ("command line", "default")
+    assert (spec.origins["cluster.qos"], spec.origins["cluster.account"]) == (
+        "command line",
+        "default",
+    )
 
 
-def test_a_project_ends_at_its_top(places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_ends_at_its_top(
+    places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(places["project"], "ours")
     assert "ours" in load.names()
     (places["below"] / ".git").mkdir()  # another working tree inside
@@ -82,7 +90,9 @@ def test_a_project_ends_at_its_top(places: dict[str, Path], tmp_path: Path, monk
         ("srun = [1]", "Expected `str`, got `int`", "docs/clusters.md"),
     ],
 )
-def test_a_wrong_profile_names_the_file(places: dict[str, Path], text: str, message: str, hint: str) -> None:
+def test_a_wrong_profile_names_the_file(
+    places: dict[str, Path], text: str, message: str, hint: str
+) -> None:
     file = write(places["user"], "mine", text)
     with pytest.raises(Refused) as refused:
         load.load("mine")
@@ -95,7 +105,7 @@ def test_a_list_from_the_command_line_holds_words(places: dict[str, Path]) -> No
         resolve(Request(command=("true",), on="slurm", settings=("cluster.srun=[1]",)), Path.cwd())
 
 
-# auto ------------------------------------------------------------------------------------------------------------
+# auto ---------------------------------------------------------------------------------------------
 
 
 def called(monkeypatch: pytest.MonkeyPatch, host: str, full: str = "") -> None:
@@ -121,25 +131,33 @@ def test_a_machine_is_known_by_its_name(
     assert resolve(Request(command=("true",), on="auto"), Path.cwd()).cluster.name == cluster
 
 
-def test_none_and_several_are_refused(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_and_several_are_refused(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     called(monkeypatch, "laptop")
     with pytest.raises(Refused, match="no profile fits this machine, laptop") as refused:
         load.load("auto")
     assert "rampup cluster probe" in refused.value.hint
     write(places["user"], "one", 'hostnames = ["lap*"]\n')
     write(places["user"], "two", 'hostnames = ["desktop", "laptop"]\n')
-    with pytest.raises(Refused, match="several profiles fit this machine, laptop: one, two") as refused:
+    with pytest.raises(
+        Refused, match="several profiles fit this machine, laptop: one, two"
+    ) as refused:
         load.load("auto")
     assert refused.value.hint == "--on one"
 
 
-def test_a_profile_of_ones_own_comes_before_ours(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_of_ones_own_comes_before_ours(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     called(monkeypatch, "b-an02")
     write(places["user"], "mine", 'hostnames = ["b-an*"]\n')
     assert load.load("auto").name == "mine"
 
 
-def test_no_profile_is_called_auto(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_profile_is_called_auto(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     called(monkeypatch, "laptop")
     write(places["user"], "auto")
     assert "auto" not in load.names()
@@ -174,7 +192,7 @@ def test_inside_an_allocation_the_fitting_profile_is_used(
     assert allocation() == "slurm"
 
 
-# the profile of a run --------------------------------------------------------------------------------------------
+# the profile of a run -----------------------------------------------------------------------------
 
 
 def test_a_run_keeps_what_its_profile_said(
@@ -187,20 +205,34 @@ def test_a_run_keeps_what_its_profile_said(
         load.load("ours")
     assert load.of_run("ours", kept).slurm_cluster == "b"
     write(places["user"], "ours", 'slurm_cluster = "c"\n')
-    assert load.of_run("ours", kept).slurm_cluster == "b", "another Slurm of that name knows nothing of the run"
+    assert load.of_run("ours", kept).slurm_cluster == "b", (
+        "another Slurm of that name knows nothing of the run"
+    )
     write(places["user"], "ours", 'slurm_cluster = "b"\npartition = "new"\n')
-    assert load.of_run("ours", kept).partition == "new", "as it is today, where it is the same Slurm"
+    assert load.of_run("ours", kept).partition == "new", (
+        "as it is today, where it is the same Slurm"
+    )
 
 
 @pytest.mark.parametrize(
-    "kept", [{}, {"name": "other"}, {"name": "ours", "slurm_conf": "/gone/slurm.conf"}, {"name": "ours", "new": 1}]
+    "kept",
+    [
+        {},
+        {"name": "other"},
+        {"name": "ours", "slurm_conf": "/gone/slurm.conf"},
+        {"name": "ours", "new": 1},
+    ],
 )
-def test_what_is_kept_of_something_else_does_not_help(places: dict[str, Path], kept: dict[str, Any]) -> None:
+def test_what_is_kept_of_something_else_does_not_help(
+    places: dict[str, Path], kept: dict[str, Any]
+) -> None:
     with pytest.raises(Refused, match="unknown cluster 'ours'"):
         load.of_run("ours", kept)
 
 
-def test_a_damaged_profile_stops_only_who_asks_for_it(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_profile_stops_only_who_asks_for_it(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(places["user"], "broken", "about = \n")
     write(places["user"], "newer", "key_of_tomorrow = 1\n")
     write(places["user"], "mine", f'hostnames = ["{socket.gethostname()}"]\n')
@@ -209,7 +241,7 @@ def test_a_damaged_profile_stops_only_who_asks_for_it(places: dict[str, Path], m
         load.load("broken")
 
 
-# what a person sees ----------------------------------------------------------------------------------------------
+# what a person sees -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -259,14 +291,20 @@ def test_probe_without_slurm(cli: Any, mine: Path) -> None:
     assert [file.name for file in mine.parent.iterdir()] == ["mine.toml"]
 
 
-@pytest.mark.parametrize("name", ["auto", "local", "../x", "a b", "", "$(id)", "x\ny", ".x", "x" * 80])
+@pytest.mark.parametrize(
+    "name", ["auto", "local", "../x", "a b", "", "$(id)", "x\ny", ".x", "x" * 80]
+)
 def test_names_that_no_profile_can_have(cli: Any, name: str) -> None:
-    assert "can't be the name of a profile" in cli("cluster", "probe", "--save", name, check=3).stderr
+    assert (
+        "can't be the name of a profile" in cli("cluster", "probe", "--save", name, check=3).stderr
+    )
 
 
 def test_a_site_that_wants_an_account_says_so_before_slurm_is_asked(cli: Any) -> None:
     words = ("run", 'cluster.shared=["/"]', "--on", "kebnekaise", "--dry-run")
     told = cli(*words, "--", "true", check=3, PATH="/usr/bin:/bin").stderr
-    assert "cluster kebnekaise wants to know the account of every job" in told and "--account" in told
+    assert (
+        "cluster kebnekaise wants to know the account of every job" in told and "--account" in told
+    )
     told = cli(*words, "--account", "p1", "--", "true", check=3, PATH="/usr/bin:/bin").stderr
     assert "wants to know the time" in told

@@ -19,7 +19,11 @@ def completed(line: str, folder: Path) -> list[str]:
         "RAMPUP_RUNS": str(folder),
         "XDG_STATE_HOME": str(folder),
     }
-    argv = [sys.executable, "-c", "import sys; sys.argv = ['rampup']; from rampup.__main__ import main; main()"]
+    argv = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv = ['rampup']; from rampup.__main__ import main; main()",
+    ]
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
     return [line.partition(",")[2] or line for line in done.stdout.splitlines()]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rampup.config import Request, clean_name, resolve
+from rampup.config.resolve import Request, clean_name, resolve
 from rampup.errors import Refused, UsageError
 
 
@@ -26,8 +26,14 @@ def test_later_layers_win_and_origins_are_kept(tmp_path: Path) -> None:
 
 
 def test_dotted_keys_reach_any_table(tmp_path: Path) -> None:
-    made = spec(tmp_path, "resources.tasks_per_node=2", "cluster.max_tasks_per_node=5", "train.epochs=1")
-    assert (made.resources.tasks_per_node, made.cluster.max_tasks_per_node, made.train["epochs"]) == (2, 5, 1)
+    made = spec(
+        tmp_path, "resources.tasks_per_node=2", "cluster.max_tasks_per_node=5", "train.epochs=1"
+    )
+    assert (
+        made.resources.tasks_per_node,
+        made.cluster.max_tasks_per_node,
+        made.train["epochs"],
+    ) == (2, 5, 1)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +55,22 @@ def test_wrong_settings_are_refused_with_a_hint(tmp_path: Path, setting: str, wo
     with pytest.raises(Refused) as refused:
         spec(tmp_path, setting)
     assert words in refused.value.hint
-    assert setting.partition("=")[0].rpartition(".")[2] in refused.value.message or "table" in refused.value.message
+    assert (
+        setting.partition("=")[0].rpartition(".")[2] in refused.value.message
+        or "table" in refused.value.message
+    )
 
 
 def test_checkpoints_have_a_table_of_their_own(tmp_path: Path) -> None:
-    (tmp_path / "my.toml").write_text('recipe = "mnist"\n[checkpoint]\nevery = "1epoch"\nkeep = 5\n')
+    (tmp_path / "my.toml").write_text(
+        'recipe = "mnist"\n[checkpoint]\nevery = "1epoch"\nkeep = 5\n'
+    )
     made = spec(tmp_path, "checkpoint.every=15min", target="my.toml")
     assert made.checkpoint == {"every": "15min", "keep": 5}
-    assert (made.origins["checkpoint.every"], made.origins["checkpoint.keep"]) == ("command line", "my.toml")
+    assert (made.origins["checkpoint.every"], made.origins["checkpoint.keep"]) == (
+        "command line",
+        "my.toml",
+    )
     assert spec(tmp_path).checkpoint == {"every": "auto", "keep": 2}
 
 
@@ -115,7 +129,10 @@ def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_command_without_a_file_has_free_settings(tmp_path: Path) -> None:
-    made = resolve(Request(command=("python", "x.py"), settings=("lr=0.1", "tag=a b", "n=3", "on=true")), tmp_path)
+    made = resolve(
+        Request(command=("python", "x.py"), settings=("lr=0.1", "tag=a b", "n=3", "on=true")),
+        tmp_path,
+    )
     assert made.train == {"lr": 0.1, "tag": "a b", "n": 3, "on": True}
     assert (made.name, made.kind) == ("x", "command")
 
@@ -182,10 +199,16 @@ def test_whole_numbers_of_a_users_file_may_become_others(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("target", "ranks"), [("digits", 4), ("ionosphere", 1), ("polyfit", 1)])
-def test_each_gpu_has_a_rank_unless_somebody_says_otherwise(tmp_path: Path, target: str, ranks: int) -> None:
+def test_each_gpu_has_a_rank_unless_somebody_says_otherwise(
+    tmp_path: Path, target: str, ranks: int
+) -> None:
     """Keras drives several GPUs with one rank; a script of its own decides itself."""
     spec = resolve(Request(target=target, options={"gpus_per_node": "4"}), tmp_path)
     assert spec.resources.tasks_per_node == ranks
-    assert spec.origins["resources.tasks_per_node"] == ("one for each GPU" if ranks > 1 else "default")
-    said = resolve(Request(target=target, options={"gpus_per_node": "4", "tasks_per_node": "2"}), tmp_path)
+    assert spec.origins["resources.tasks_per_node"] == (
+        "one for each GPU" if ranks > 1 else "default"
+    )
+    said = resolve(
+        Request(target=target, options={"gpus_per_node": "4", "tasks_per_node": "2"}), tmp_path
+    )
     assert said.resources.tasks_per_node == 2

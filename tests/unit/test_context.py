@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rampup.core.settings import Settings
 from rampup.errors import RampupError
 from rampup.runtime.context import from_environ
-from rampup.runtime.settings import Settings
 
 
 def test_outside_it_is_a_world_of_one() -> None:
@@ -16,10 +16,26 @@ def test_outside_it_is_a_world_of_one() -> None:
 
 
 def test_the_variables_of_a_rank() -> None:
-    names = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "OMP_NUM_THREADS": "3,1"}
-    names |= {"RAMPUP_RUN_DIR": "/runs/a", "RAMPUP_ATTEMPT": "2", "RAMPUP_STARTED": "12.5", "RAMPUP_NODE": "n1"}
+    names = {
+        "RANK": "5",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "8",
+        "LOCAL_WORLD_SIZE": "4",
+        "OMP_NUM_THREADS": "3,1",
+    }
+    names |= {
+        "RAMPUP_RUN_DIR": "/runs/a",
+        "RAMPUP_ATTEMPT": "2",
+        "RAMPUP_STARTED": "12.5",
+        "RAMPUP_NODE": "n1",
+    }
     context = from_environ(names)
-    assert (context.rank, context.local_rank, context.world_size, context.local_world_size) == (5, 1, 8, 4)
+    assert (context.rank, context.local_rank, context.world_size, context.local_world_size) == (
+        5,
+        1,
+        8,
+        4,
+    )
     assert (context.run_dir, context.attempt, context.started) == (Path("/runs/a"), 2, 12.5)
     assert (context.node, context.threads) == ("n1", 3)
 

@@ -1,5 +1,5 @@
-"""Run directories in any condition: torn, missing, foreign files. `list`, `show`, `report` and `export` still work,
-with a documented exit code, and what is missing is named."""
+"""Run directories in any condition: torn, missing, foreign files. `list`, `show`, `report` and
+`export` still work, with a documented exit code, and what is missing is named."""
 
 import contextlib
 import io
@@ -15,13 +15,13 @@ from typing import Any
 import click
 import pytest
 
-from rampup.attempts import attempts_of
 from rampup.cli.app import cli as app
-from rampup.damage import damage_of
 from rampup.errors import RampupError
 from rampup.report import bundle, charts
-from rampup.rundir import RunDir
-from rampup.shapes import ATTEMPT, CONFIG, fitting, number
+from rampup.rundir.damage import damage_of
+from rampup.rundir.files import RunDir
+from rampup.rundir.history import attempts_of
+from rampup.rundir.schema import ATTEMPT, CONFIG, fitting, number
 
 T0 = 1_794_804_968.0
 OTHERS = ("[]", "7", '"text"', "null", "{}", "true", '[{"a": 1}]', "[" * 5000)
@@ -37,22 +37,52 @@ def make(root: Path, launcher: str) -> RunDir:
     run = RunDir(root / "20261116-045608-mnist-aaaaaa")
     process = {"host": "vm", "boot": "b", "pid": 77, "pid_start": 5}
     where = (
-        {"scheduler": "local", **process} if launcher == "spawn" else {"scheduler": "slurm", "cluster": "x", "job": "9"}
+        {"scheduler": "local", **process}
+        if launcher == "spawn"
+        else {"scheduler": "slurm", "cluster": "x", "job": "9"}
     )
-    config = {"name": "mnist", "kind": "engine", "engine": "torch", "folder": "/tmp", "cwd": "/tmp", "command": []}
-    config |= {"train": {"lr": 0.1, "epochs": 2, "monitor": "val_loss"}, "origins": {"train.lr": "command line"}}
-    config |= {"resources": {"nodes": 1, "tasks_per_node": 2, "mem": "4G"}, "time_s": 3600.0, "smoke": False}
-    config |= {"cluster": {"name": "x", "scheduler": where["scheduler"]}, "checkpoint": {"every": "auto"}}
+    config = {
+        "name": "mnist",
+        "kind": "engine",
+        "engine": "torch",
+        "folder": "/tmp",
+        "cwd": "/tmp",
+        "command": [],
+    }
+    config |= {
+        "train": {"lr": 0.1, "epochs": 2, "monitor": "val_loss"},
+        "origins": {"train.lr": "command line"},
+    }
+    config |= {
+        "resources": {"nodes": 1, "tasks_per_node": 2, "mem": "4G"},
+        "time_s": 3600.0,
+        "smoke": False,
+    }
+    config |= {
+        "cluster": {"name": "x", "scheduler": where["scheduler"]},
+        "checkpoint": {"every": "auto"},
+    }
     run.path.mkdir(parents=True)
-    run.run_file.write_text(json.dumps({"id": "aaaaaa", "name": "mnist", "created": T0, "user": "u", "host": "vm"}))
+    run.run_file.write_text(
+        json.dumps({"id": "aaaaaa", "name": "mnist", "created": T0, "user": "u", "host": "vm"})
+    )
     run.config_file.write_text(json.dumps(config))
     run.env_file.write_text(
-        json.dumps({"python": "3.11", "cpus": 2, "packages": {"torch": "2"}, "variables": {"A": "b"}})
+        json.dumps(
+            {"python": "3.11", "cpus": 2, "packages": {"torch": "2"}, "variables": {"A": "b"}}
+        )
     )
     run.control_file.write_text(lines({"t": T0, "what": "submitted", **where}))
     for count in (1, 2):
         attempt = run.claim_attempt()
-        facts = {"launcher": launcher, "world_size": 2, "started": T0, "ended": T0 + 60, "exit_code": 1, **process}
+        facts = {
+            "launcher": launcher,
+            "world_size": 2,
+            "started": T0,
+            "ended": T0 + 60,
+            "exit_code": 1,
+            **process,
+        }
         facts |= {
             "outcome": "failed",
             "cpu_s": 9.0,
@@ -61,9 +91,18 @@ def make(root: Path, launcher: str) -> RunDir:
             "cause": "",
             "wall_s": 60,
         }
-        attempt.facts_file.write_text(json.dumps(facts | ({"job": "9"} if launcher == "srun" else {})))
+        attempt.facts_file.write_text(
+            json.dumps(facts | ({"job": "9"} if launcher == "srun" else {}))
+        )
         rows = [
-            {"step": step * count, "epoch": 1, "train_loss": 1.0, "val_loss": 2.0, "samples_s": 1.0, "t": T0}
+            {
+                "step": step * count,
+                "epoch": 1,
+                "train_loss": 1.0,
+                "val_loss": 2.0,
+                "samples_s": 1.0,
+                "t": T0,
+            }
             for step in (5, 10)
         ]
         attempt.metrics_file.write_text(lines(*rows))
@@ -84,13 +123,22 @@ def make(root: Path, launcher: str) -> RunDir:
             "gpus": [{"gpu": 0, "util_percent": 5}],
         }
         attempt.system_file("vm").write_text(lines({"t": T0, **sample}, {"t": T0 + 9, **sample}))
-        error = {"t": T0, "rank": 1, "type": "ValueError", "message": "no", "hint": "", "traceback": "Traceback\nno"}
+        error = {
+            "t": T0,
+            "rank": 1,
+            "type": "ValueError",
+            "message": "no",
+            "hint": "",
+            "traceback": "Traceback\nno",
+        }
         attempt.error_file(1).write_text(json.dumps(error))
         attempt.rank_log(0).write_text("epoch=1\n")
         attempt.rank_log(1).write_text("Traceback\n")
         attempt.job_log.write_text("begun\n")
         attempt.progress_file.write_text(json.dumps({"step": 5, "steps": 10, "epoch": 1, "t": T0}))
-    run.slurm_log("9").write_text("rampup: attempt 2 begins\nsrun: error: n1: task 1: Exited with exit code 1\n")
+    run.slurm_log("9").write_text(
+        "rampup: attempt 2 begins\nsrun: error: n1: task 1: Exited with exit code 1\n"
+    )
     return run
 
 
@@ -120,7 +168,11 @@ def replace(path: Path, chance: random.Random) -> None:
 
 def swap(path: Path, chance: random.Random) -> None:
     """One value, anywhere in the file, becomes one of another type, or is lost."""
-    found = [json.loads(line) for line in path.read_text().splitlines()] if path.suffix == ".jsonl" else None
+    found = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        if path.suffix == ".jsonl"
+        else None
+    )
     whole = json.loads(path.read_text()) if found is None else found[chance.randrange(len(found))]
     place = whole
     name = chance.choice(list(place))
@@ -138,13 +190,22 @@ def become_a_folder(path: Path, chance: random.Random) -> None:
     path.mkdir()
 
 
-HARMS: list[Callable[[Path, random.Random], None]] = [cut, remove, fill, flip, replace, swap, become_a_folder]
+HARMS: list[Callable[[Path, random.Random], None]] = [
+    cut,
+    remove,
+    fill,
+    flip,
+    replace,
+    swap,
+    become_a_folder,
+]
 JSON_HARMS = 10
 """Values have many places and many types: files of them are damaged more often."""
 
 
 def call(*words: str) -> tuple[int, str, str]:
-    """The command line without a process of its own: an exception that is no RampupError would be a traceback."""
+    """The command line without a process of its own: an exception that is no RampupError would be a
+    traceback."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -157,7 +218,8 @@ def call(*words: str) -> tuple[int, str, str]:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(bundle, "script_bundle", lambda: "")
-    monkeypatch.setattr(charts, "specification", lambda chart: {})  # nothing of a run is in it but names
+    # nothing of a run is in it but names
+    monkeypatch.setattr(charts, "specification", lambda chart: {})
     monkeypatch.setenv("RAMPUP_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -210,7 +272,9 @@ def test_all_at_once(root: Path) -> None:
         shutil.copytree(whole.path, root / whole.path.name)
         run = RunDir(root / whole.path.name)
         for name in chance.sample(files_of(whole), 6):
-            chance.choice(HARMS if name.endswith((".json", ".jsonl")) else HARMS[:5])(run.path / name, chance)
+            chance.choice(HARMS if name.endswith((".json", ".jsonl")) else HARMS[:5])(
+                run.path / name, chance
+            )
         check(run, f"seed {seed}")
 
 
@@ -221,7 +285,9 @@ def test_what_is_missing_is_named(root: Path) -> None:
     run.env_file.unlink()
     run.config_file.write_text('{"train"')
     run.run_file.write_text(json.dumps({"name": 7, "created": T0}))
-    attempt.facts_file.write_text(json.dumps(attempt.facts | {"ended": "late", "outcome": "exploded"}))
+    attempt.facts_file.write_text(
+        json.dumps(attempt.facts | {"ended": "late", "outcome": "exploded"})
+    )
     with open(attempt.metrics_file, "a") as file:
         file.write('{"step": 1')
     attempt.events_file.write_text('{"what": "resumed", "step": "five"}\n')
@@ -237,7 +303,9 @@ def test_what_is_missing_is_named(root: Path) -> None:
     ]
     assert sorted(damage_of(run)) == sorted(named)
     _, _, said = call("show", str(run.path))
-    page = json.loads(call("report", str(run.path), "--out", "page.html", "--json")[1])["runs"][0]["missing"]
+    page = json.loads(call("report", str(run.path), "--out", "page.html", "--json")[1])["runs"][0][
+        "missing"
+    ]
     for words in named:
         assert f"note: {words}\n" in said and words in page
 
@@ -245,9 +313,13 @@ def test_what_is_missing_is_named(root: Path) -> None:
 def test_foreign_rows_of_metrics_are_named_with_their_lines(root: Path) -> None:
     run = make(root, "spawn")
     with open(run.attempt(1).metrics_file, "a") as file:
-        file.write('{"step": 1\n\n' + lines({"step": "x", "t": T0}, {"step": 11, "loss": "words", "t": T0}))
+        file.write(
+            '{"step": 1\n\n' + lines({"step": "x", "t": T0}, {"step": 11, "loss": "words", "t": T0})
+        )
     with open(run.attempt(2).metrics_file, "a") as file:
-        file.write(lines({"step": 21, "t": 1e12}, {"step": 22.0, "t": T0}, {"step": 1e300, "t": -1}))
+        file.write(
+            lines({"step": 21, "t": 1e12}, {"step": 22.0, "t": T0}, {"step": 1e300, "t": -1})
+        )
     assert damage_of(run) == [
         "attempts/1/metrics.jsonl: 1 line is torn or foreign and left out",
         "attempts/1/metrics.jsonl: step: foreign and left out (line 5)",
@@ -256,21 +328,32 @@ def test_foreign_rows_of_metrics_are_named_with_their_lines(root: Path) -> None:
 
 
 def test_a_time_that_can_not_be_is_no_time(root: Path) -> None:
-    """Milliseconds, or a flipped bit: it would make a run of a minute one of many thousand years."""
+    """Milliseconds, or a flipped bit: it would make a run of a minute one of many thousand
+    years."""
     run = make(root, "spawn")
     attempt = run.attempt(2)
-    attempt.facts_file.write_text(json.dumps({"started": T0, "launcher": "spawn", "host": "vm", "pid": 77}))
+    attempt.facts_file.write_text(
+        json.dumps({"started": T0, "launcher": "spawn", "host": "vm", "pid": 77})
+    )
     with open(attempt.metrics_file, "a") as file:
         file.write(lines({"step": 30, "t": 1e12}))
     found = attempts_of(run)[-1]
     assert found.took_s == 0.0 and found.last_step == 30
     assert "277777777" not in call("list")[1] + call("show", str(run.path))[1]
-    attempt.facts_file.write_text(json.dumps({"started": T0, "ended": T0 * 1000, "outcome": "failed"}))
+    attempt.facts_file.write_text(
+        json.dumps({"started": T0, "ended": T0 * 1000, "outcome": "failed"})
+    )
     assert attempts_of(run)[-1].ended is None
 
 
 def test_values_of_another_type_are_not_passed_on() -> None:
-    facts = {"outcome": "completed", "started": 1.0, "ended": float("inf"), "world_size": True, "new": object}
+    facts = {
+        "outcome": "completed",
+        "started": 1.0,
+        "ended": float("inf"),
+        "world_size": True,
+        "new": object,
+    }
     assert fitting(facts, ATTEMPT) == {"outcome": "completed", "started": 1.0, "new": object}
     config = {"train": {"lr": 1}, "command": ["a", 1], "folder": None}
     assert fitting(config, CONFIG) == {"train": {"lr": 1}, "folder": None}

@@ -1,4 +1,5 @@
-"""The catalogue: doctor tells what is there, preflight refuses what can't work, each with a remedy."""
+"""The catalogue: doctor tells what is there, preflight refuses what can't work, each with a
+remedy."""
 
 import os
 import stat
@@ -8,15 +9,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rampup.clusters.load import load
-from rampup.data.sets import MNIST
-from rampup.diagnose import catalogue, machine, request, slurm
-from rampup.diagnose.catalogue import Finding, doctor, preflight
-from rampup.engines import cpu
+from rampup.config.clusters import load
+from rampup.core import cpu
+from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
+from rampup.datasets.sets import MNIST
+from rampup.diagnose import preflight as catalogue
+from rampup.diagnose.checks import machine, request
+from rampup.diagnose.preflight import Finding, doctor, preflight
 from rampup.errors import Refused
-from rampup.spec import Cluster, RecipeInfo, Resources, RunSpec
+from rampup.schedulers.slurm import check as slurm
 
-RECIPE = RecipeInfo(name="mnist", about="", folder="/", engine="torch", entry="train:Mnist", extra="torch")
+RECIPE = RecipeInfo(
+    name="mnist", about="", folder="/", engine="torch", entry="train:Mnist", extra="torch"
+)
 SPEC = RunSpec(
     name="x",
     kind="engine",
@@ -29,7 +34,14 @@ SPEC = RunSpec(
     config_file=None,
     cwd="/",
 )
-SLURM = replace(SPEC.cluster, name="site", scheduler="slurm", max_nodes=None, max_tasks_per_node=None, shared=["/"])
+SLURM = replace(
+    SPEC.cluster,
+    name="site",
+    scheduler="slurm",
+    max_nodes=None,
+    max_tasks_per_node=None,
+    shared=["/"],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +53,8 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "DEVICES", tmp_path / "dev")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(machine, "has_apple_gpu", lambda: False)
-    monkeypatch.setattr(slurm, "queued", lambda spec, root: iter(()))  # test_slurm_checks.py has that part
+    # test_slurm_checks.py has that part
+    monkeypatch.setattr(slurm, "queued", lambda spec, root: iter(()))
 
 
 def program(tmp_path: Path, name: str, text: str) -> Path:
@@ -52,7 +65,11 @@ def program(tmp_path: Path, name: str, text: str) -> Path:
 
 
 def with_gpus(tmp_path: Path, count: int) -> None:
-    program(tmp_path, "nvidia-smi", "".join(f"echo 'GPU {n}: Big One (UUID: GPU-{n})'\n" for n in range(count)))
+    program(
+        tmp_path,
+        "nvidia-smi",
+        "".join(f"echo 'GPU {n}: Big One (UUID: GPU-{n})'\n" for n in range(count)),
+    )
 
 
 def refusal(tmp_path: Path, spec: RunSpec, runs_root: Path | None = None) -> Refused:
@@ -78,13 +95,16 @@ def needing(**needs: Any) -> RunSpec:
     return replace(SPEC, recipe=replace(RECIPE, **needs))
 
 
-# preflight ------------------------------------------------------------------------------------------------------
+# preflight ----------------------------------------------------------------------------------------
 
 
 def test_what_can_work_passes_and_nothing_is_written(tmp_path: Path) -> None:
     preflight(SPEC, tmp_path / "deep" / "runs")
     preflight(needing(requires=("json", "os.path")), tmp_path / "runs")
-    preflight(replace(asking(nodes=500, tasks_per_node=4, gpus_per_node=4), cluster=SLURM), tmp_path / "runs")
+    preflight(
+        replace(asking(nodes=500, tasks_per_node=4, gpus_per_node=4), cluster=SLURM),
+        tmp_path / "runs",
+    )
     assert not (tmp_path / "deep").exists() and not (tmp_path / "runs").exists()
 
 
@@ -100,7 +120,9 @@ def test_data_that_is_absent_or_truncated(tmp_path: Path) -> None:
     assert refusal(tmp_path, spec).hint == "rampup fetch mnist"
     place = tmp_path / "cache" / "rampup" / "data" / "mnist"
     place.mkdir(parents=True)
-    (place / MNIST.files[0].name).write_bytes(bytes.fromhex("00000803 0000ea60 0000001c 0000001c") + bytes(984))
+    (place / MNIST.files[0].name).write_bytes(
+        bytes.fromhex("00000803 0000ea60 0000001c 0000001c") + bytes(984)
+    )
     error = refusal(tmp_path, spec)
     assert "train-images-idx3-ubyte has 1000 bytes, its header promises 47040016" in error.message
     assert error.hint == "rampup fetch mnist"
@@ -114,7 +136,9 @@ def test_data_that_is_absent_or_truncated(tmp_path: Path) -> None:
     ("nodes", 0, "1 to 1"),
     ("nodes", 2, "1 to 1"),
 ])  # fmt: skip
-def test_sizes_outside_the_range_of_the_cluster(tmp_path: Path, key: str, value: int, allowed: str) -> None:
+def test_sizes_outside_the_range_of_the_cluster(
+    tmp_path: Path, key: str, value: int, allowed: str
+) -> None:
     error = refusal(tmp_path, asking(**{key: value}))
     assert error.message == f"{key} is {value}, cluster local allows {allowed}"
     assert f"--{key.replace('_', '-')}" in error.hint
@@ -126,7 +150,10 @@ def test_a_cluster_without_limits_still_needs_one_rank(tmp_path: Path) -> None:
 
 
 def test_more_gpus_than_there_are(tmp_path: Path) -> None:
-    assert refusal(tmp_path, asking(gpus_per_node=1)).message == "gpus_per_node is 1, this machine has 0"
+    assert (
+        refusal(tmp_path, asking(gpus_per_node=1)).message
+        == "gpus_per_node is 1, this machine has 0"
+    )
     with_gpus(tmp_path, 2)
     preflight(asking(gpus_per_node=2), tmp_path / "runs")
     assert refusal(tmp_path, asking(gpus_per_node=3)).hint == "--gpus-per-node 2"
@@ -137,7 +164,10 @@ def test_a_gpu_reserved_and_not_used(tmp_path: Path) -> None:
     with_gpus(tmp_path, 1)
     spec = replace(training(device="cpu"), resources=Resources(gpus_per_node=1))
     for cluster in (SPEC.cluster, SLURM):
-        assert "device=cpu leaves it unused" in refusal(tmp_path, replace(spec, cluster=cluster)).message
+        assert (
+            "device=cpu leaves it unused"
+            in refusal(tmp_path, replace(spec, cluster=cluster)).message
+        )
 
 
 @pytest.mark.parametrize(("kind", "ranks", "gpus", "level"), [
@@ -150,23 +180,36 @@ def test_a_gpu_reserved_and_not_used(tmp_path: Path) -> None:
     ("engine", 4, 0, None),
 ])  # fmt: skip
 def test_ranks_and_gpus(kind: Any, ranks: int, gpus: int, level: str | None) -> None:
-    found = list(request.ranks_and_gpus(replace(asking(tasks_per_node=ranks, gpus_per_node=gpus), kind=kind)))
+    found = list(
+        request.ranks_and_gpus(replace(asking(tasks_per_node=ranks, gpus_per_node=gpus), kind=kind))
+    )
     assert [finding.level for finding in found] == ([level] if level else [])
     assert all(finding.remedy == f"--tasks-per-node {gpus}" for finding in found)
 
 
 @pytest.mark.parametrize("cluster", [SPEC.cluster, SLURM])
-def test_gpus_without_a_rank_are_noted_once_and_not_for_keras(tmp_path: Path, cluster: Cluster) -> None:
+def test_gpus_without_a_rank_are_noted_once_and_not_for_keras(
+    tmp_path: Path, cluster: Cluster
+) -> None:
     with_gpus(tmp_path, 4)
-    for engine, noted in (("torch", ["tasks_per_node is 2, gpus_per_node is 4: GPUs stay idle"]), ("keras", [])):
-        spec = replace(needing(engine=engine), resources=Resources(gpus_per_node=4, tasks_per_node=2), cluster=cluster)
+    for engine, noted in (
+        ("torch", ["tasks_per_node is 2, gpus_per_node is 4: GPUs stay idle"]),
+        ("keras", []),
+    ):
+        spec = replace(
+            needing(engine=engine),
+            resources=Resources(gpus_per_node=4, tasks_per_node=2),
+            cluster=cluster,
+        )
         findings = [*request.device(spec), *request.ranks_and_gpus(spec)]
         assert [finding.cause for finding in findings] == noted
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str) -> None:
+def test_half_precision_on_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str
+) -> None:
     spec = training(device=device, precision=precision)
     monkeypatch.setattr(cpu, "bf16_is_fast", lambda: False)
     error = refusal(tmp_path, spec)
@@ -187,27 +230,49 @@ def test_half_precision_where_a_gpu_is(tmp_path: Path, monkeypatch: pytest.Monke
         preflight(spec, tmp_path / "runs")
         refusal(tmp_path, replace(spec, resources=Resources(devices=[])))
         refusal(tmp_path, training(precision=precision, device="cpu"))
-        preflight(replace(spec, cluster=SLURM, resources=Resources(gpus_per_node=1)), tmp_path / "runs")
-    preflight(replace(training(precision="bf16"), cluster=SLURM), tmp_path / "runs")  # another CPU will compute it
+        preflight(
+            replace(spec, cluster=SLURM, resources=Resources(gpus_per_node=1)), tmp_path / "runs"
+        )
+    # another CPU will compute it
+    preflight(replace(training(precision="bf16"), cluster=SLURM), tmp_path / "runs")
     on_queue = replace(training(precision="fp16"), cluster=SLURM)
-    assert "fp16" in refusal(tmp_path, on_queue).message, "no GPU was asked for, so the job gets none"
+    assert "fp16" in refusal(tmp_path, on_queue).message, (
+        "no GPU was asked for, so the job gets none"
+    )
 
 
 def test_commands_that_are_there(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     program(tmp_path, "tool", "")
     (tmp_path / "package").mkdir()
-    for words in (["sh", "train.py"], ["sh", "-c", "x"], ["bin/tool"], ["tool"], ["sh", str(tmp_path / "train.py")]):
+    for words in (
+        ["sh", "train.py"],
+        ["sh", "-c", "x"],
+        ["bin/tool"],
+        ["tool"],
+        ["sh", str(tmp_path / "train.py")],
+    ):
         preflight(commanding(tmp_path, *words), tmp_path / "runs")
 
 
 def test_commands_that_are_not(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     error = refusal(tmp_path, commanding(tmp_path, "sh", "trian.py"))
-    assert error.message == f"script 'trian.py' does not exist in {tmp_path}" and "did you mean train.py" in error.hint
-    assert "there is no directory" in refusal(tmp_path, commanding(tmp_path, "sh", "no/train.py")).hint
-    assert "there is no script in" in refusal(tmp_path, commanding(tmp_path, "sh", "bin/train.py")).hint
-    assert "no program 'pyhton'" in refusal(tmp_path, commanding(tmp_path, "pyhton", "train.py")).message
+    assert (
+        error.message == f"script 'trian.py' does not exist in {tmp_path}"
+        and "did you mean train.py" in error.hint
+    )
+    assert (
+        "there is no directory" in refusal(tmp_path, commanding(tmp_path, "sh", "no/train.py")).hint
+    )
+    assert (
+        "there is no script in"
+        in refusal(tmp_path, commanding(tmp_path, "sh", "bin/train.py")).hint
+    )
+    assert (
+        "no program 'pyhton'"
+        in refusal(tmp_path, commanding(tmp_path, "pyhton", "train.py")).message
+    )
     assert "no program './absent'" in refusal(tmp_path, commanding(tmp_path, "./absent")).message
     assert "no program ''" in refusal(tmp_path, commanding(tmp_path, "")).message
     assert refusal(tmp_path, commanding(tmp_path, "train.py")).hint == "python train.py"
@@ -217,7 +282,9 @@ def test_commands_that_are_not(tmp_path: Path) -> None:
 def test_a_runs_root_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     error = refusal(tmp_path, SPEC, tmp_path / "file" / "runs")
-    assert f"{tmp_path / 'file'} is not a directory" in error.message and "RAMPUP_RUNS" in error.hint
+    assert (
+        f"{tmp_path / 'file'} is not a directory" in error.message and "RAMPUP_RUNS" in error.hint
+    )
     (tmp_path / "dangling").symlink_to("nowhere")
     assert "not a directory" in refusal(tmp_path, SPEC, tmp_path / "dangling").message
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
@@ -240,10 +307,12 @@ def test_room_for_runs(
     if level == "problem":
         assert str(tmp_path) in refusal(tmp_path, SPEC, tmp_path).message
     else:
-        assert [note.id for note in preflight(SPEC, tmp_path)] == (["runs-room"] if level == "note" else [])
+        assert [note.id for note in preflight(SPEC, tmp_path)] == (
+            ["runs-room"] if level == "note" else []
+        )
 
 
-# the machine ----------------------------------------------------------------------------------------------------
+# the machine --------------------------------------------------------------------------------------
 
 
 def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, **files: str) -> None:
@@ -257,19 +326,33 @@ def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, **files: 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_limits_of_an_outer_cgroup_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_limits_of_an_outer_cgroup_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
     if version == 2:
         files = {"job__cpuDOTmax": "150000 100000", "job__step__cpuDOTmax": "max 100000"}
-        files |= {"job__memoryDOTmax": "2000000000", "job__memoryDOTcurrent": "1500000000", "memoryDOTmax": "max"}
+        files |= {
+            "job__memoryDOTmax": "2000000000",
+            "job__memoryDOTcurrent": "1500000000",
+            "memoryDOTmax": "max",
+        }
         cgroups(tmp_path, monkeypatch, "0::/job/step\n", **files)
     else:
-        files = {"cpu,cpuacct__job__cpuDOTcfs_quota_us": "150000", "cpu,cpuacct__job__cpuDOTcfs_period_us": "100000"}
-        files |= {"cpu,cpuacct__cpuDOTcfs_quota_us": "-1", "cpu,cpuacct__cpuDOTcfs_period_us": "100000"}
+        files = {
+            "cpu,cpuacct__job__cpuDOTcfs_quota_us": "150000",
+            "cpu,cpuacct__job__cpuDOTcfs_period_us": "100000",
+        }
+        files |= {
+            "cpu,cpuacct__cpuDOTcfs_quota_us": "-1",
+            "cpu,cpuacct__cpuDOTcfs_period_us": "100000",
+        }
         files |= {"memory__job__memoryDOTlimit_in_bytes": "2000000000"}
         files |= {"memory__job__memoryDOTusage_in_bytes": "1500000000"}
-        cgroups(tmp_path, monkeypatch, "4:memory:/job\n3:cpu,cpuacct:/job\n2:cpuset:/\n0::/\n", **files)
+        cgroups(
+            tmp_path, monkeypatch, "4:memory:/job\n3:cpu,cpuacct:/job\n2:cpuset:/\n0::/\n", **files
+        )
     assert machine.cpus() == (8, 4, 1.5)
     found = machine.memory()
     assert found is not None and found.total == 2_000_000_000 and found.free <= 500_000_000
@@ -290,7 +373,9 @@ def test_gpus_are_named_and_a_dead_driver_is_a_problem(tmp_path: Path) -> None:
     assert next(catalogue.gpus()).about == "GPUs: none, training uses the CPU"
     with_gpus(tmp_path, 2)
     assert next(catalogue.gpus()).about == "GPUs: GPU 0: Big One, GPU 1: Big One"
-    program(tmp_path, "nvidia-smi", "echo 'could not communicate with the driver'; exit 9").chmod(0o755)
+    program(tmp_path, "nvidia-smi", "echo 'could not communicate with the driver'; exit 9").chmod(
+        0o755
+    )
     assert next(catalogue.gpus()).level == "ok", "no GPU, only its tool"
     (tmp_path / "dev" / "nvidia0").touch()
     (tmp_path / "dev" / "nvidiactl").touch()
@@ -307,18 +392,36 @@ def test_small_shared_memory_is_noted(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_absent_framework_is_noted_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "FRAMEWORKS", {"nosuch": "torch", "nosuch-either": "", "pytest": ""})
+    monkeypatch.setattr(
+        catalogue, "FRAMEWORKS", {"nosuch": "torch", "nosuch-either": "", "pytest": ""}
+    )
     found = list(catalogue.frameworks())
-    assert [(one.id, one.level) for one in found] == [("framework-nosuch", "note"), ("framework-pytest", "ok")]
+    assert [(one.id, one.level) for one in found] == [
+        ("framework-nosuch", "note"),
+        ("framework-pytest", "ok"),
+    ]
     assert found[0].remedy == "pip install 'rampup[torch]'" and pytest.__version__ in found[1].about
 
 
-# doctor -----------------------------------------------------------------------------------------------------------
+# doctor -------------------------------------------------------------------------------------------
 
 
-def test_doctor_looks_at_everything_and_every_finding_that_is_not_ok_has_a_remedy(tmp_path: Path) -> None:
+def test_doctor_looks_at_everything_and_every_finding_that_is_not_ok_has_a_remedy(
+    tmp_path: Path,
+) -> None:
     found = doctor("local", tmp_path / "runs")
-    topics = {"python", "cluster", "cpus", "memory", "shm", "gpus", "bf16", "data-mnist", "runs-root", "runs-room"}
+    topics = {
+        "python",
+        "cluster",
+        "cpus",
+        "memory",
+        "shm",
+        "gpus",
+        "bf16",
+        "data-mnist",
+        "runs-root",
+        "runs-room",
+    }
     assert topics < {finding.id for finding in found}
     assert all(finding.level == "ok" or (finding.cause and finding.remedy) for finding in found)
     assert {finding.id: finding.level for finding in found}["data-mnist"] == "note"
@@ -333,7 +436,10 @@ def test_the_command(cli: Any, tmp_path: Path) -> None:
     bad = cli("doctor", RAMPUP_RUNS=str(tmp_path / "file"), check=1)
     assert "problem  runs live in" in bad.stdout
     assert bad.stderr == f"next: {catalogue.ANOTHER_ROOT}\n"
-    levels = {row["id"]: row["level"] for row in cli.json("doctor", RAMPUP_RUNS=str(tmp_path / "file"), check=1)}
+    levels = {
+        row["id"]: row["level"]
+        for row in cli.json("doctor", RAMPUP_RUNS=str(tmp_path / "file"), check=1)
+    }
     assert levels["runs-root"] == "problem" and levels["python"] == "ok"
     assert "did you mean local" in cli("doctor", "--on", "locl", check=3).stderr
 

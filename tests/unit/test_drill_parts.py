@@ -1,4 +1,5 @@
-"""The parts of a drill: when runs are equal, what can be caused where, how kills are dealt, what the table says."""
+"""The parts of a drill: when runs are equal, what can be caused where, how kills are dealt, what
+the table says."""
 
 import json
 import time
@@ -10,21 +11,26 @@ import torch
 from msgspec.structs import replace
 
 from rampup.cli.drill import rows_of
-from rampup.config import Request, resolve
+from rampup.config.resolve import Request, resolve
+from rampup.core.spec import Cluster, RunSpec
 from rampup.drill import hold, place, stage
 from rampup.drill.compare import compare, same_content
 from rampup.drill.faults import faults_of
 from rampup.drill.faults_here import damage
 from rampup.drill.verdict import Result, Trial
-from rampup.rundir import RunDir
-from rampup.runtime.checkpoint import CheckpointStore
+from rampup.rundir.files import RunDir
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.sandbox.layout import Layout, Options
-from rampup.spec import Cluster, RunSpec
 
-ROWS = [{"step": 1, "loss": 0.5, "samples_s": 10.0, "t": 1.0}, {"step": 2, "loss": 0.25, "samples_s": 11.0, "t": 2.0}]
+ROWS = [
+    {"step": 1, "loss": 0.5, "samples_s": 10.0, "t": 1.0},
+    {"step": 2, "loss": 0.25, "samples_s": 11.0, "t": 2.0},
+]
 
 
-def made(folder: Path, rows: list[dict[str, Any]] = ROWS, state: bytes = b"weights", step: int = 2) -> RunDir:
+def made(
+    folder: Path, rows: list[dict[str, Any]] = ROWS, state: bytes = b"weights", step: int = 2
+) -> RunDir:
     run = RunDir(folder)
     run.attempt(1).path.mkdir(parents=True)
     run.attempt(1).metrics_file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -33,7 +39,7 @@ def made(folder: Path, rows: list[dict[str, Any]] = ROWS, state: bytes = b"weigh
     return run
 
 
-# equal -------------------------------------------------------------------------------------------------------------
+# equal --------------------------------------------------------------------------------------------
 
 
 def test_times_and_rates_make_no_difference(tmp_path: Path) -> None:
@@ -70,12 +76,15 @@ def saved(path: Path, **change: Any) -> Path:
     torch.manual_seed(1)
     memory = torch.zeros(100)
     tensors = {"weight": memory[10:22].view(3, 4).copy_(torch.randn(3, 4)), "bias": torch.arange(4)}
-    torch.save({"step": 7, "model": tensors, "rates": (0.9, 0.99), "dtype": torch.float32} | change, path)
+    torch.save(
+        {"step": 7, "model": tensors, "rates": (0.9, 0.99), "dtype": torch.float32} | change, path
+    )
     return path
 
 
 def test_equal_tensors_written_in_two_ways(tmp_path: Path) -> None:
-    """After a resume, words that were one object are two; and what lies beside a tensor in memory is not the tensor."""
+    """After a resume, words that were one object are two; and what lies beside a tensor in memory
+    is not the tensor."""
     one, two = saved(tmp_path / "one.pt"), tmp_path / "two.pt"
     again = torch.load(one, weights_only=True)
     again["model"]["weight"].untyped_storage()[0] = 255
@@ -106,7 +115,7 @@ def test_damage_changes_one_place(tmp_path: Path, cut: bool) -> None:
     assert file.read_bytes() == (bytes(range(7)) if cut else bytes([*range(7), 6, *range(8, 20)]))
 
 
-# possible ------------------------------------------------------------------------------------------------------------
+# possible -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -116,7 +125,9 @@ def spec(tmp_path: Path) -> RunSpec:
 
 def on_sandbox(tmp_path: Path, **options: Any) -> place.Place:
     layout = Layout("box", tmp_path, tmp_path, tmp_path / "box.toml")
-    layout.write_record({"options": {name: options.get(name, getattr(Options(), name)) for name in OPTIONS}})
+    layout.write_record(
+        {"options": {name: options.get(name, getattr(Options(), name)) for name in OPTIONS}}
+    )
     return place.Place("sandbox", Cluster(name="box", scheduler="slurm", launcher="srun"), layout)
 
 
@@ -128,40 +139,61 @@ def possible(where: place.Place, spec: RunSpec) -> set[str]:
     return {name for name in ALL if not place.why_not(name, where, spec)}
 
 
-def test_every_fault_is_possible_somewhere(tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_fault_is_possible_somewhere(
+    tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     two_nodes = replace(spec, resources=replace(spec.resources, nodes=2))
     assert possible(on_sandbox(tmp_path), two_nodes) == ALL - {"preempted-with-grace"}
     assert possible(on_sandbox(tmp_path, grace_time_s=10), two_nodes) == ALL - {"preempted"}
 
 
-def test_what_is_possible_depends_on_the_place(tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_possible_depends_on_the_place(
+    tmp_path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     slurm = {"preempted", "preempted-with-grace", "node-lost", "first-node-lost", "ghost"}
     assert possible(place.place_of(spec), spec) == ALL - slurm - {"full-disk"}
     small = on_sandbox(tmp_path, nodes=1)
-    assert ALL - possible(small, spec) == {"preempted-with-grace", "node-lost", "ghost", "full-disk"}
+    assert ALL - possible(small, spec) == {
+        "preempted-with-grace",
+        "node-lost",
+        "ghost",
+        "full-disk",
+    }
     assert "bring the sandbox up with --nodes 2" in place.why_not("ghost", small, spec)
     site = place.Place("cluster", Cluster(name="site", scheduler="slurm", launcher="srun"))
-    users = {"ranks-killed", "stop-and-resume", "cancel-and-resume", "time-limit", "preempted", "torn-checkpoint"}
+    users = {
+        "ranks-killed",
+        "stop-and-resume",
+        "cancel-and-resume",
+        "time-limit",
+        "preempted",
+        "torn-checkpoint",
+    }
     assert possible(site, spec) == users
     never = replace(site, cluster=replace(site.cluster, requeue=False))
     assert possible(never, spec) == users - {"preempted"}
 
 
-# dealt ---------------------------------------------------------------------------------------------------------------
+# dealt --------------------------------------------------------------------------------------------
 
 
 def dealt(tmp_path: Path, spec: RunSpec, kills: int | None) -> list[tuple[str, float]]:
     drill = hold.Drill(spec, tmp_path, 1, False, print)
-    return [(fault.name, moment) for fault, moment in drill._deal(faults_of(place.place_of(spec)), kills)]
+    return [
+        (fault.name, moment)
+        for fault, moment in drill._deal(faults_of(place.place_of(spec)), kills)
+    ]
 
 
 def test_kills_come_in_turn_and_over_all_of_the_time(tmp_path: Path, spec: RunSpec) -> None:
     found = dealt(tmp_path, spec, 20)
     kills = ["rank-killed", "ranks-killed", "launcher-killed"]
     assert [name for name, _ in found[:20]] == (kills * 7)[:20]
-    assert sorted(int(moment * 20) for _, moment in found[:20]) == list(range(20)), "one in each twentieth"
+    assert sorted(int(moment * 20) for _, moment in found[:20]) == list(range(20)), (
+        "one in each twentieth"
+    )
     assert [name for name, _ in found[20:]] == [name for name, _ in dealt(tmp_path, spec, None)[3:]]
     assert len(dealt(tmp_path, spec, None)) == len(ALL)
 
@@ -179,11 +211,18 @@ def test_the_time_of_a_start() -> None:
     assert stage.seconds_until("N/A") == 0
 
 
-# told ----------------------------------------------------------------------------------------------------------------
+# told ---------------------------------------------------------------------------------------------
 
 
 def result(*trials: Trial, **impossible: str) -> Result:
-    return Result(wall_s=1.0, steps=10, in_save=0.2, every="1steps", trials=list(trials), impossible=impossible)
+    return Result(
+        wall_s=1.0,
+        steps=10,
+        in_save=0.2,
+        every="1steps",
+        trials=list(trials),
+        impossible=impossible,
+    )
 
 
 def trial(survived: bool = True, equal: bool | None = True, **facts: Any) -> Trial:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from rampup.engines.settings import ENGINES, TORCH, lower_is_better
-from rampup.spec import Setting
+from rampup.core.engines.torch import ENGINES, TORCH, lower_is_better
+from rampup.core.spec import Setting
 
 TYPES = {"int": int, "float": float, "str": str, "bool": bool, "list": list}
 
@@ -29,12 +29,18 @@ def test_the_engines() -> None:
 
 
 def test_they_are_light() -> None:
-    code = "import sys, rampup.engines.settings, rampup.engines.cpu; assert 'numpy' not in sys.modules"
+    code = (
+        "import sys, rampup.core.engines.torch, rampup.core.cpu; assert 'numpy' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_which_value_of_a_metric_is_better() -> None:
-    lower = [name for name in ("val_loss", "val_error", "val_mae", "RMSE", "epoch_s") if lower_is_better(name, "auto")]
+    lower = [
+        name
+        for name in ("val_loss", "val_error", "val_mae", "RMSE", "epoch_s")
+        if lower_is_better(name, "auto")
+    ]
     assert lower == ["val_loss", "val_error", "val_mae", "RMSE", "epoch_s"]
     higher = ("val_accuracy", "val_f1", "val_auc", "samples_s", "val_amaela")
     assert not any(lower_is_better(name, "auto") for name in higher)

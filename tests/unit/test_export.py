@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from exported_runs import ROWS, T0, add_attempt, make, renamed
 
-from rampup.tracking.points import named_numbers, step_of
-from rampup.tracking.source import read
+from rampup.core.metrics import named_numbers, step_of
+from rampup.export.source import read
 
-# the table --------------------------------------------------------------------------------------------------------
+# the table ----------------------------------------------------------------------------------------
 
 
 def test_a_table_on_stdout_and_in_a_file(cli: Any) -> None:
@@ -41,8 +41,14 @@ def test_a_table_on_stdout_and_in_a_file(cli: Any) -> None:
 
 def test_a_dash_is_stdout(cli: Any) -> None:
     make(cli.runs)
-    assert cli("export", "--to", "csv", "--out", "-").stdout == cli("export", "--to", "csv").stdout != ""
-    assert "both want stdout" in cli("export", "--to", "csv", "--out", "-", "--json", check=2).stderr
+    assert (
+        cli("export", "--to", "csv", "--out", "-").stdout
+        == cli("export", "--to", "csv").stdout
+        != ""
+    )
+    assert (
+        "both want stdout" in cli("export", "--to", "csv", "--out", "-", "--json", check=2).stderr
+    )
     assert os.listdir(cli.cwd) == []
 
 
@@ -58,7 +64,9 @@ def test_a_pipe_gets_the_table(cli: Any) -> None:
     """And it is still a pipe afterwards, as the link /dev/stdout has to be a link."""
     make(cli.runs)
     os.mkfifo(cli.cwd / "pipe")
-    with subprocess.Popen(["cat", "pipe"], cwd=cli.cwd, stdout=subprocess.PIPE, text=True) as reader:
+    with subprocess.Popen(
+        ["cat", "pipe"], cwd=cli.cwd, stdout=subprocess.PIPE, text=True
+    ) as reader:
         cli("export", "--to", "csv", "--out", "pipe")
         assert reader.communicate(timeout=45)[0] == cli("export", "--to", "csv").stdout
     assert (cli.cwd / "pipe").is_fifo()
@@ -67,17 +75,23 @@ def test_a_pipe_gets_the_table(cli: Any) -> None:
 def test_attempts_are_one_story(cli: Any) -> None:
     add_attempt(make(cli.runs), 100, [{"step": 150, "epoch": 2, "train_loss": 0.1, "t": T0 + 30}])
     table = list(csv.DictReader(io.StringIO(cli("export", "--to", "csv").stdout)))
-    assert [(row["step"], row["train_loss"]) for row in table] == [("50", "0.5"), ("100", "0.25"), ("150", "0.1")]
+    assert [(row["step"], row["train_loss"]) for row in table] == [
+        ("50", "0.5"),
+        ("100", "0.25"),
+        ("150", "0.1"),
+    ]
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(cli: Any) -> None:
     make(cli.runs, rows=[{"step": step, "loss": 0.5, "t": T0} for step in range(20_000)])
     command = f"{sys.executable} -m rampup export --to csv | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], cwd=cli.cwd, env=cli.env, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=cli.cwd, env=cli.env, capture_output=True, text=True
+    )
     assert done.stdout.splitlines() == ["run,step,loss,t", "0"] and done.stderr == ""
 
 
-# what is refused --------------------------------------------------------------------------------------------------
+# what is refused ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -105,7 +119,10 @@ def test_a_missing_package_is_named(cli: Any, tmp_path: Path, tracker: str) -> N
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules['{tracker}'] = None\n")
     env = {"PYTHONPATH": str(tmp_path), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     done = cli("export", "--to", tracker, check=3, **env)
-    assert f"needs the package {tracker}" in done.stderr and f"pip install 'rampup[{tracker}]'" in done.stderr
+    assert (
+        f"needs the package {tracker}" in done.stderr
+        and f"pip install 'rampup[{tracker}]'" in done.stderr
+    )
 
 
 def test_a_dry_run_changes_nothing(cli: Any) -> None:
@@ -119,12 +136,17 @@ def test_a_dry_run_changes_nothing(cli: Any) -> None:
         ("mlflow", "--tracking-uri", "http://127.0.0.1:9"),
     ):
         done = cli("export", "--dry-run", "--to", *words)
-        assert f"would export aaaaaa, completed, 3 rows, to {words[0]}: " in done.stderr and done.stdout == ""
-    assert cli.json("export", "--dry-run", "--to", "csv")["runs"] == [{"id": "aaaaaa", "state": "completed", "rows": 3}]
+        assert (
+            f"would export aaaaaa, completed, 3 rows, to {words[0]}: " in done.stderr
+            and done.stdout == ""
+        )
+    assert cli.json("export", "--dry-run", "--to", "csv")["runs"] == [
+        {"id": "aaaaaa", "state": "completed", "rows": 3}
+    ]
     assert sorted(run.path.rglob("*")) == before and os.listdir(cli.cwd) == []
 
 
-# TensorBoard ------------------------------------------------------------------------------------------------------
+# TensorBoard --------------------------------------------------------------------------------------
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, float, float]]:
@@ -138,7 +160,10 @@ def test_event_files_are_made_again(cli: Any) -> None:
     run = make(cli.runs)
     add_attempt(run, 100, [{"step": 150, "epoch": 2, "train_loss": 0.125, "t": T0 + 30}])
     done = cli("export", "--to", "tensorboard")
-    assert done.stdout.strip() == str(run.tensorboard) and f"tensorboard --logdir {run.tensorboard}" in done.stderr
+    assert (
+        done.stdout.strip() == str(run.tensorboard)
+        and f"tensorboard --logdir {run.tensorboard}" in done.stderr
+    )
     first = {path.name: path.read_bytes() for path in run.tensorboard.iterdir()}
     assert sorted(first) == [run.tensorboard_file(1).name, run.tensorboard_file(2).name]
     assert scalars(run.tensorboard, "train_loss") == [(50, 0.5, T0 + 1.25), (150, 0.125, T0 + 30)]
@@ -170,7 +195,9 @@ def test_it_is_what_the_live_mirror_wrote_and_pictures_are_kept(cli: Any) -> Non
     assert after.Tags() == before.Tags()
     for tag in before.Tags()["scalars"]:
         assert str(after.Scalars(tag)) == str(before.Scalars(tag)), tag
-    assert after.Images("images") == before.Images("images") and after.Tensors("curve") == before.Tensors("curve")
+    assert after.Images("images") == before.Images("images") and after.Tensors(
+        "curve"
+    ) == before.Tensors("curve")
 
 
 def test_a_run_that_goes_on_writes_its_own(cli: Any) -> None:
@@ -180,7 +207,7 @@ def test_a_run_that_goes_on_writes_its_own(cli: Any) -> None:
     cli("cancel", run)
 
 
-# names ------------------------------------------------------------------------------------------------------------
+# names --------------------------------------------------------------------------------------------
 
 
 def test_points() -> None:
@@ -196,13 +223,22 @@ def test_points() -> None:
 
 @pytest.mark.parametrize(
     ("step", "known"),
-    [(3, 3), (3.0, 3), (3.5, None), (1e300, None), (10**30, None), ("x", None), (None, None), (float("inf"), None)],
+    [
+        (3, 3),
+        (3.0, 3),
+        (3.5, None),
+        (1e300, None),
+        (10**30, None),
+        ("x", None),
+        (None, None),
+        (float("inf"), None),
+    ],
 )
 def test_steps(step: Any, known: int | None) -> None:
     assert step_of({"step": step}) == known
 
 
-# who is who -------------------------------------------------------------------------------------------------------
+# who is who ---------------------------------------------------------------------------------------
 
 
 def test_the_id_is_the_one_in_run_json(tmp_path: Path) -> None:
@@ -224,8 +260,12 @@ def test_two_runs_of_one_id_are_not_mixed(cli: Any) -> None:
     copy = cli.cwd / "copy"
     shutil.copytree(run.path, copy)
     done = cli("export", str(run.path), "copy", "--to", "csv", check=3)
-    assert f"two runs have the id aaaaaa: {run.path} and {copy}" in done.stderr and done.stdout == ""
-    assert cli("export", "copy", "--to", "csv").stdout == cli("export", "aaaaaa", "--to", "csv").stdout
+    assert (
+        f"two runs have the id aaaaaa: {run.path} and {copy}" in done.stderr and done.stdout == ""
+    )
+    assert (
+        cli("export", "copy", "--to", "csv").stdout == cli("export", "aaaaaa", "--to", "csv").stdout
+    )
 
 
 def test_nothing_is_written_outside_the_folder(cli: Any) -> None:

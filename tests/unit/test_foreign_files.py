@@ -1,4 +1,5 @@
-"""What does not belong into a run directory, and what was lost from it: readers go on, and say what they know."""
+"""What does not belong into a run directory, and what was lost from it: readers go on, and say what
+they know."""
 
 import json
 import os
@@ -9,14 +10,21 @@ from typing import Any
 
 import pytest
 
-from rampup import runs
-from rampup.diagnose.why import explain
+from rampup.diagnose.why.explain import explain
 from rampup.errors import RunNotFound
-from rampup.rundir import RunDir
-from rampup.states import state_of
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir
+from rampup.runs.state import state_of
 
 T0 = 1_794_804_968.0
-FACTS = {"launcher": "spawn", "world_size": 1, "started": T0, "ended": T0 + 60, "exit_code": 0, "outcome": "completed"}
+FACTS = {
+    "launcher": "spawn",
+    "world_size": 1,
+    "started": T0,
+    "ended": T0 + 60,
+    "exit_code": 0,
+    "outcome": "completed",
+}
 
 
 def make(root: Path, run_id: str = "aaaaaa") -> RunDir:
@@ -26,7 +34,15 @@ def make(root: Path, run_id: str = "aaaaaa") -> RunDir:
     run.run_file.write_text(json.dumps({"id": run_id, "name": "mnist", "created": T0}))
     run.config_file.write_text(json.dumps({"kind": "engine", "train": {}, "resources": {}}))
     run.env_file.write_text(json.dumps({"cpus": 2}))
-    submitted = {"what": "submitted", "t": T0, "scheduler": "local", "host": "x", "boot": "b", "pid": 7, "pid_start": 1}
+    submitted = {
+        "what": "submitted",
+        "t": T0,
+        "scheduler": "local",
+        "host": "x",
+        "boot": "b",
+        "pid": 7,
+        "pid_start": 1,
+    }
     run.control_file.write_text(json.dumps(submitted) + "\n")
     attempt.facts_file.write_text(json.dumps(FACTS))
     attempt.metrics_file.write_text('{"step": 5, "loss": 0.5, "t": 1794804970}\n')
@@ -67,7 +83,10 @@ def test_a_run_that_was_started_is_not_said_never_to_have_been(tmp_path: Path, l
     if lost:
         run.attempt(1).facts_file.unlink()
     state = state_of(run)
-    assert state.name == "failed" and "attempts/1/attempt.json, which would tell how it ended, is torn" in state.cause
+    assert (
+        state.name == "failed"
+        and "attempts/1/attempt.json, which would tell how it ended, is torn" in state.cause
+    )
     assert "control.jsonl" not in state.cause and not explain(run).known
     tear(run.control_file)
     state = state_of(run)
@@ -80,7 +99,9 @@ def test_an_attempt_without_a_word_that_was_handed_over_is_not_torn(tmp_path: Pa
     """`resume` has begun: the new launcher counts, not the files of the attempt before."""
     run = make(tmp_path)
     run.attempt(1).facts_file.write_text(json.dumps({**FACTS, "outcome": "failed", "exit_code": 1}))
-    run.record("submitted", scheduler="local", host="x", boot="b", pid=8, pid_start=2, t=time.time() - 999)
+    run.record(
+        "submitted", scheduler="local", host="x", boot="b", pid=8, pid_start=2, t=time.time() - 999
+    )
     assert state_of(run).cause == "its launcher ended before it could say what it does"
 
 
@@ -89,13 +110,22 @@ def test_why_names_what_is_torn_and_believes_the_log(cli: Any) -> None:
     tear(run.attempt(1).facts_file)
     tear(run.control_file)
     done = cli("why", "aaaaaa")
-    assert done.stdout.startswith("not known: attempts/1/attempt.json, which would tell how it ended, is torn")
-    assert "never started" not in done.stdout and "attempts/1/attempt.json: torn or foreign" in done.stderr
+    assert done.stdout.startswith(
+        "not known: attempts/1/attempt.json, which would tell how it ended, is torn"
+    )
+    assert (
+        "never started" not in done.stdout
+        and "attempts/1/attempt.json: torn or foreign" in done.stderr
+    )
     told = cli.json("why", "aaaaaa")
     trace = 'Traceback (most recent call last):\n  File "a.py", line 7, in <module>\n    f()\nValueError: too large\n'
     run.attempt(1).rank_log(0).write_text(trace)
-    assert cli("why", "aaaaaa").stdout.startswith("rank 0: ValueError: too large"), "the log tells more"
-    assert not told["known"] and any(words.startswith("control.jsonl: 1 line is torn") for words in told["damage"])
+    assert cli("why", "aaaaaa").stdout.startswith("rank 0: ValueError: too large"), (
+        "the log tells more"
+    )
+    assert not told["known"] and any(
+        words.startswith("control.jsonl: 1 line is torn") for words in told["damage"]
+    )
 
 
 def test_every_reader_takes_a_directory_whose_run_json_is_lost(cli: Any) -> None:
@@ -107,7 +137,9 @@ def test_every_reader_takes_a_directory_whose_run_json_is_lost(cli: Any) -> None
         assert cli("why", path).stdout.startswith("nothing went wrong")
     assert cli.json("show", str(run.path))["attempts"] == 1
     assert "no run" in cli("show", "elsewhere", check=102).stderr, "no run at all"
-    assert "no run" in cli("cancel", str(run.path), check=102).stderr, "who acts on a run wants a whole one"
+    assert "no run" in cli("cancel", str(run.path), check=102).stderr, (
+        "who acts on a run wants a whole one"
+    )
 
 
 def test_find_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from rampup.config import Request
+from rampup.config.resolve import Request
 from rampup.errors import RampupError, Refused, UsageError
 from rampup.study import grid
 
 
-def points(tmp_path: Path, *settings: str, target: str | None = "digits", **more: object) -> list[grid.Point]:
+def points(
+    tmp_path: Path, *settings: str, target: str | None = "digits", **more: object
+) -> list[grid.Point]:
     return grid.points(Request(target=target, settings=settings, **more), tmp_path)  # type: ignore[arg-type]
 
 
@@ -56,11 +58,16 @@ def test_the_grid_is_the_product_in_the_order_of_the_words(tmp_path: Path) -> No
 
 
 def test_a_point_that_is_written_in_two_ways_is_one(tmp_path: Path) -> None:
-    assert [point.values for point in points(tmp_path, "lr=0.1,1e-1,0.2")] == [{"lr": 0.1}, {"lr": 0.2}]
+    assert [point.values for point in points(tmp_path, "lr=0.1,1e-1,0.2")] == [
+        {"lr": 0.1},
+        {"lr": 0.2},
+    ]
 
 
 def test_a_list_has_commas_of_its_own(tmp_path: Path) -> None:
-    assert [point.values for point in points(tmp_path, "hidden=64,32", target="mnist")] == [{"hidden": [64, 32]}]
+    assert [point.values for point in points(tmp_path, "hidden=64,32", target="mnist")] == [
+        {"hidden": [64, 32]}
+    ]
     found = points(tmp_path, "hidden=[64],[64,32]", target="mnist")
     assert [point.values["hidden"] for point in found] == [[64], [64, 32]]
 
@@ -73,7 +80,9 @@ def test_dotted_keys_reach_other_tables(tmp_path: Path) -> None:
         (2, 2),
         (2, 3),
     ]
-    assert len({point.id for point in found}) == 4, "what is varied makes another point, whatever it is"
+    assert len({point.id for point in found}) == 4, (
+        "what is varied makes another point, whatever it is"
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +92,14 @@ def test_dotted_keys_reach_other_tables(tmp_path: Path) -> None:
         (("lr=0.1,abc",), Refused, "in the point lr=abc"),
         (("lr=1,2", "epochs=1,x"), Refused, "in the point lr=1 epochs=x"),
         (("lr=1", "lr=2"), UsageError, "lr is given twice"),
-        ((f"seed={','.join(map(str, range(101)))}", f"epochs={','.join(map(str, range(1, 101)))}"), Refused, "10,100"),
+        (
+            (
+                f"seed={','.join(map(str, range(101)))}",
+                f"epochs={','.join(map(str, range(1, 101)))}",
+            ),
+            Refused,
+            "10,100",
+        ),
     ],
 )
 def test_what_can_not_be_a_point_is_refused(
@@ -93,7 +109,9 @@ def test_what_can_not_be_a_point_is_refused(
         points(tmp_path, *settings)
 
 
-@pytest.mark.parametrize(("target", "settings"), [("nope", ("lr=1,2",)), ("digits", ("lr=1,2", "lrr=1,2"))])
+@pytest.mark.parametrize(
+    ("target", "settings"), [("nope", ("lr=1,2",)), ("digits", ("lr=1,2", "lrr=1,2"))]
+)
 def test_what_is_wrong_with_all_points_is_no_matter_of_one(
     tmp_path: Path, target: str, settings: tuple[str, ...]
 ) -> None:
@@ -105,7 +123,13 @@ def test_what_is_wrong_with_all_points_is_no_matter_of_one(
 def test_values_are_put_into_a_command(tmp_path: Path) -> None:
     command = ("bash", "-c", "echo {p} {q.r} {{p}} {print} ${x}", "{p}", "a{p}b")
     found = of_command(tmp_path, command, "p=$(id),'a, b'", "x=7")
-    assert found[0].spec.command == ("bash", "-c", "echo $(id) {q.r} {$(id)} {print} $7", "$(id)", "a$(id)b")
+    assert found[0].spec.command == (
+        "bash",
+        "-c",
+        "echo $(id) {q.r} {$(id)} {print} $7",
+        "$(id)",
+        "a$(id)b",
+    )
     assert found[1].spec.command[3:] == ("a, b", "aa, bb")
     assert [point.spec.train for point in found] == [{"p": "$(id)", "x": 7}, {"p": "a, b", "x": 7}]
     assert [point.spec.name for point in found] == ["bash", "bash"]
@@ -124,7 +148,9 @@ def test_values_are_put_into_the_command_of_a_file(tmp_path: Path) -> None:
     assert len({point.id for point in found}) == 2
     (tmp_path / "it.toml").write_text('command = ["echo", "{pp}"]\n')
     request = Request(target="it.toml", settings=("p=1,2",))
-    assert [note.partition(" ")[0] for note in grid.unfilled(request, grid.points(request, tmp_path))] == ["{pp}"]
+    assert [
+        note.partition(" ")[0] for note in grid.unfilled(request, grid.points(request, tmp_path))
+    ] == ["{pp}"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +162,9 @@ def test_values_are_put_into_the_command_of_a_file(tmp_path: Path) -> None:
         (("a",), []),
     ],
 )
-def test_a_slip_in_a_command_is_noticed(tmp_path: Path, words: tuple[str, ...], noticed: list[str]) -> None:
+def test_a_slip_in_a_command_is_noticed(
+    tmp_path: Path, words: tuple[str, ...], noticed: list[str]
+) -> None:
     request = Request(command=("python", "a.py", *words), settings=("learning_rate=1,2",))
     notes = grid.unfilled(request, grid.points(request, tmp_path))
     assert [note.partition(" ")[0] for note in notes] == noticed
@@ -156,16 +184,26 @@ def test_a_point_is_the_same_however_its_keys_are_written(tmp_path: Path) -> Non
 
 def test_more_time_is_the_same_point_and_more_ranks_are_another(tmp_path: Path) -> None:
     plain = points(tmp_path, "lr=1,2")
-    again = points(tmp_path, "lr=2,1", "epochs=20", options={"time": "8:00:00", "mem": "9G", "cpus_per_task": "3"})
+    again = points(
+        tmp_path,
+        "lr=2,1",
+        "epochs=20",
+        options={"time": "8:00:00", "mem": "9G", "cpus_per_task": "3"},
+    )
     assert plain[0].spec.train["epochs"] == again[0].spec.train["epochs"], "said or not: the same"
     assert [point.id for point in plain] == [point.id for point in again][::-1]
     assert not {point.id for point in plain} & {
         point.id for point in points(tmp_path, "lr=1,2", options={"tasks_per_node": "2"})
     }
-    assert not {point.id for point in plain} & {point.id for point in points(tmp_path, "lr=1,2", "epochs=11")}
+    assert not {point.id for point in plain} & {
+        point.id for point in points(tmp_path, "lr=1,2", "epochs=11")
+    }
 
 
 def test_the_same_command_elsewhere_is_another_point(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    here, there = (of_command(folder, ("python", "a.py"), "p=1")[0].id for folder in (tmp_path, tmp_path / "other"))
+    here, there = (
+        of_command(folder, ("python", "a.py"), "p=1")[0].id
+        for folder in (tmp_path, tmp_path / "other")
+    )
     assert here != there

@@ -1,6 +1,8 @@
-"""Thousands of hostile values: none of a user's words is ever read by a shell, and none is changed on its way.
+"""Thousands of hostile values: none of a user's words is ever read by a shell, and none is changed
+on its way.
 
-Random, with a fixed seed. What sbatch makes of directives is tried on a real one in tests/slurm/test_hostile.py.
+Random, with a fixed seed. What sbatch makes of directives is tried on a real one in
+tests/slurm/test_hostile.py.
 """
 
 import json
@@ -15,12 +17,12 @@ import pytest
 from job_scripts import RUN_DIR, make_spec, render
 from msgspec.structs import replace
 
-from rampup.config import Request, clean_name, resolve
+from rampup.config.resolve import Request, clean_name, resolve
+from rampup.core.spec import Resources
 from rampup.errors import RampupError, Refused
-from rampup.plan import job_config, program_of
-from rampup.records import read_json, write_json
-from rampup.schedulers.slurm_options import LONGEST, directive
-from rampup.spec import Resources
+from rampup.rundir.records import read_json, write_json
+from rampup.runs.plan import job_config, program_of
+from rampup.schedulers.slurm.options import LONGEST, directive
 
 BYTES = "\udcff"
 """A byte that is no text, as Python has it: possible in argv, not in a profile."""
@@ -30,7 +32,21 @@ VISIBLE = r"""
 """
 NASTY = (
     *VISIBLE.split(),
-    *("\n", "\r\n", "\t", "\x1b[31m", "\x7f", " ", "  ", "\u2028", "\u00a0", "\u202e", "\ufeff", "e\u0301", BYTES),
+    *(
+        "\n",
+        "\r\n",
+        "\t",
+        "\x1b[31m",
+        "\x7f",
+        " ",
+        "  ",
+        "\u2028",
+        "\u00a0",
+        "\u202e",
+        "\ufeff",
+        "e\u0301",
+        BYTES,
+    ),
     *("\n#SBATCH --nodes=9", "#SBATCH --nodes=9", "\n\nreboot\n"),
 )
 MARK = "Mq7"
@@ -69,7 +85,12 @@ def test_no_word_of_a_command_is_in_the_script() -> None:
 def test_no_setting_is_in_the_script() -> None:
     plain = render(make_spec())
     for value in values(3000, seed=2):
-        hostile = replace(make_spec(), train={"key": value, value: [value]}, origins={"train.key": value}, cwd=value)
+        hostile = replace(
+            make_spec(),
+            train={"key": value, value: [value]},
+            origins={"train.key": value},
+            cwd=value,
+        )
         assert render(hostile) == plain
 
 
@@ -77,7 +98,9 @@ def test_words_and_settings_arrive_by_way_of_a_file(tmp_path: Path) -> None:
     """config.json is what rank.py reads; it execs the argv that stands there."""
     words = values(2000, seed=3)
     hostile = replace(make_spec(), command=("python", *words), train={"values": list(words)})
-    write_json(tmp_path / "config.json", job_config(hostile, RUN_DIR, program_of(hostile, RUN_DIR), False))
+    write_json(
+        tmp_path / "config.json", job_config(hostile, RUN_DIR, program_of(hostile, RUN_DIR), False)
+    )
     found = json.loads((tmp_path / "config.json").read_text())  # as rank.py reads it
     assert found["argv"] == ["python", *words]
     assert found["train"]["values"] == words
@@ -111,15 +134,22 @@ def test_names_of_software_arrive_or_are_refused() -> None:
         except Refused:
             assert not value.isprintable()
             continue
-        load, activate = between(text, "call_module load ", "\nprintf"), between(text, "environment=", "\nif [ ! -r")
+        load, activate = (
+            between(text, "call_module load ", "\nprintf"),
+            between(text, "environment=", "\nif [ ! -r"),
+        )
         show = 'call_module() { printf "%s\\0" "$2"; }'
-        assert bash(f'{show}\n{load}\n{activate}\nprintf "%s\\0" "$environment"') == [value, f"/v/{value}"]
+        assert bash(f'{show}\n{load}\n{activate}\nprintf "%s\\0" "$environment"') == [
+            value,
+            f"/v/{value}",
+        ]
         arrived += 1
     assert arrived > 50
 
 
 def read_as_sbatch(line: str) -> list[str]:
-    """sbatch's way to cut a directive into words, read in its source: quotes of both kinds, backslashes, comments."""
+    """sbatch's way to cut a directive into words, read in its source: quotes of both kinds,
+    backslashes, comments."""
     words, word, quote, escaped = [], "", "", False
     begun = False
     for letter in line.removeprefix("#SBATCH") + " ":
@@ -155,14 +185,22 @@ def test_directives_are_read_as_given_or_refused() -> None:
     assert 1000 < accepted < 5000
 
 
-ONE_WORD = [field for field, kind in Resources.__annotations__.items() if kind == str | None and field != "time"]
+ONE_WORD = [
+    field
+    for field, kind in Resources.__annotations__.items()
+    if kind == str | None and field != "time"
+]
 
 
 def new_lines(text: str) -> list[str]:
     """The directives that a plain run does not have; the rest of the script is as ever."""
     plain, (head, _, body) = render(make_spec()), text.partition("\n\n")
     assert body == plain.partition("\n\n")[2]
-    return [line for line in head.splitlines()[2:] if f"\n{line}\n" not in plain and "--mail-type=" not in line]
+    return [
+        line
+        for line in head.splitlines()[2:]
+        if f"\n{line}\n" not in plain and "--mail-type=" not in line
+    ]
 
 
 @pytest.mark.parametrize("field", ONE_WORD)
@@ -179,10 +217,14 @@ def test_slurm_words_are_a_directive_or_refused() -> None:
     dice = random.Random(7)
     accepted = 0
     for value in values(2000, seed=7):
-        word = dice.choice((f"comment={value}", f"{value}=x", value, f"--comment={value}", f"{value}={value}"))
+        word = dice.choice(
+            (f"comment={value}", f"{value}=x", value, f"--comment={value}", f"{value}={value}")
+        )
         found = refusal_or_text(slurm=[word])
         if isinstance(found, str):
-            assert [read_as_sbatch(line) for line in new_lines(found)] == [[f"--{word.removeprefix('--')}"]]
+            assert [read_as_sbatch(line) for line in new_lines(found)] == [
+                [f"--{word.removeprefix('--')}"]
+            ]
             accepted += 1
     assert accepted > 100
 
@@ -200,7 +242,9 @@ def test_profile_words_reach_srun_as_one_word() -> None:
 def test_the_interpreter_may_lie_anywhere() -> None:
     for value in [value for value in values(60, seed=10) if BYTES not in value]:
         text = render(make_spec(), python=f"/{value}/python")
-        assert bash(between(text, "\npython=", "\njob=") + '\nprintf "%s\\0" "$python"') == [f"/{value}/python"]
+        assert bash(between(text, "\npython=", "\njob=") + '\nprintf "%s\\0" "$python"') == [
+            f"/{value}/python"
+        ]
 
 
 def test_names_of_runs_are_tame() -> None:

@@ -1,4 +1,5 @@
-"""IDX files: every type code comes back as numpy wrote it, and a file that does not fit its header is refused."""
+"""IDX files: every type code comes back as numpy wrote it, and a file that does not fit its header
+is refused."""
 
 import gzip
 import struct
@@ -11,7 +12,7 @@ from typing import Any
 import numpy
 import pytest
 
-from rampup.data.idx import DTYPES, header, read_idx
+from rampup.datasets.idx import DTYPES, header, read_idx
 from rampup.errors import Refused
 
 CODES = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}
@@ -50,7 +51,9 @@ BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.parametrize("read", [header, read_idx])
-def test_a_broken_file_is_refused(tmp_path: Path, case: str, read: Callable[[Path], object]) -> None:
+def test_a_broken_file_is_refused(
+    tmp_path: Path, case: str, read: Callable[[Path], object]
+) -> None:
     damage, message = BROKEN[case]
     path = write(tmp_path / "labels", numpy.zeros(100, "uint8"))
     path.write_bytes(damage(path.read_bytes()))
@@ -65,6 +68,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_header_needs_no_numpy(tmp_path: Path) -> None:
     path = write(tmp_path / "labels", numpy.zeros(100, "uint8"))
-    code = "import sys; from rampup.data.idx import header; print(header(sys.argv[1]), 'numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True)
+    code = "import sys; from rampup.datasets.idx import header; print(header(sys.argv[1]), 'numpy' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True
+    )
     assert done.stdout == "(8, (100,)) False\n"

@@ -9,7 +9,7 @@ from job_scripts import CASES, GOLDEN, RUN_DIR, make_spec, render
 from msgspec.structs import replace
 
 from rampup.errors import Refused
-from rampup.plan import job_script
+from rampup.runs.plan import job_script
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -31,7 +31,9 @@ def test_bash_can_read_every_script() -> None:
 def test_shellcheck_has_nothing_to_say() -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed: apt-get install shellcheck")
-    done = subprocess.run(["shellcheck", *sorted(GOLDEN.glob("*.sh"))], capture_output=True, text=True)
+    done = subprocess.run(
+        ["shellcheck", *sorted(GOLDEN.glob("*.sh"))], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -48,7 +50,8 @@ def test_the_plan_writes_the_same_script_twice() -> None:
 
 def test_gpus_are_asked_for_in_the_words_of_the_site() -> None:
     found = {
-        name: [line for line in render(CASES[name]).splitlines() if "100" in line or "gpus" in line] for name in CASES
+        name: [line for line in render(CASES[name]).splitlines() if "100" in line or "gpus" in line]
+        for name in CASES
     }
     assert found["gpus-per-node"] == ["#SBATCH --gpus-per-node=2"]
     assert found["gres"] == ["#SBATCH --gres=gpu:a100:2"]
@@ -72,12 +75,17 @@ def test_cpus_are_said_to_srun_again_and_not_by_a_variable() -> None:
 
 def test_nothing_is_said_that_belongs_to_mpi_or_nccl() -> None:
     for name in CASES.keys() - {"pmix"}:
-        assert not [word for word in ("--mpi", "NCCL_", "--gpus-per-task", "--gpu-bind") if word in render(CASES[name])]
+        assert not [
+            word
+            for word in ("--mpi", "NCCL_", "--gpus-per-task", "--gpu-bind")
+            if word in render(CASES[name])
+        ]
 
 
 def test_the_time_limit_is_announced() -> None:
     assert "\n#SBATCH --signal=USR2@180\n" in render(CASES["gpus-per-node"])
-    assert "--signal" not in render(CASES["plain"]).replace("(--signal)", "")  # without a limit nobody knows when
+    # without a limit nobody knows when
+    assert "--signal" not in render(CASES["plain"]).replace("(--signal)", "")
     short = replace(CASES["plain"], resources=replace(CASES["plain"].resources, time="2"))
     assert "\n#SBATCH --signal=USR2@30\n" in render(short)
 
@@ -109,24 +117,32 @@ def test_devices_are_slurms_to_choose() -> None:
         render(make_spec({"devices": [0, 2]}))
 
 
-@pytest.mark.parametrize("path", ["/shared/100%j %%/runs-a", '/shared/it\'s "here"/runs-a', "/shared/grüße/runs-a"])
+@pytest.mark.parametrize(
+    "path", ["/shared/100%j %%/runs-a", '/shared/it\'s "here"/runs-a', "/shared/grüße/runs-a"]
+)
 def test_odd_run_directories_are_written_as_they_are(path: str) -> None:
     text = render(make_spec(), Path(path))
     log = next(line for line in text.splitlines() if line.startswith("#SBATCH --output="))
     meant = log.removeprefix("#SBATCH --output=").strip('"').replace('\\"', '"').replace("%%", "%")
     assert meant == f"{path}/slurm-%j.log"
     line = next(line for line in text.splitlines() if line.startswith("run_dir="))
-    done = subprocess.run(["bash", "-c", f'{line}\nprintf %s "$run_dir"'], capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", f'{line}\nprintf %s "$run_dir"'], capture_output=True, text=True
+    )
     assert done.stdout == path
 
 
-@pytest.mark.parametrize("path", ["/shared/back\\slash/runs-a", "/shared/two\nlines/runs-a", "/shared/\udcff/runs-a"])
+@pytest.mark.parametrize(
+    "path", ["/shared/back\\slash/runs-a", "/shared/two\nlines/runs-a", "/shared/\udcff/runs-a"]
+)
 def test_run_directories_that_slurm_cannot_write_are_refused(path: str) -> None:
     with pytest.raises(Refused):
         render(make_spec(), Path(path))
 
 
-@pytest.mark.parametrize("env", [{"A B": "x"}, {"A;id": "x"}, {"": "x"}, {"é": "x"}, {"A": "\0"}, {"A": "x" * 131_072}])
+@pytest.mark.parametrize(
+    "env", [{"A B": "x"}, {"A;id": "x"}, {"": "x"}, {"é": "x"}, {"A": "\0"}, {"A": "x" * 131_072}]
+)
 def test_variables_that_no_program_can_have_are_refused(env: dict[str, str]) -> None:
     with pytest.raises(Refused, match="in the profile site"):
         render(make_spec(env=env))

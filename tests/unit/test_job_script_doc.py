@@ -1,4 +1,5 @@
-"""docs/job-script.md tells the truth: the list is whole, what it quotes is there, and the tests that it names exist."""
+"""docs/job-script.md tells the truth: the list is whole, what it quotes is there, and the tests
+that it names exist."""
 
 import re
 from functools import cache
@@ -9,9 +10,14 @@ from job_scripts import GOLDEN
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "job-script.md").read_text()
-ROW = re.compile(r"^\| (?P<number>F?\d+) \| (?P<rule>.+) \| (?P<where>.+) \| (?P<tests>.+) \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| (?P<number>F?\d+) \| (?P<rule>.+) \| (?P<where>.+) \| (?P<tests>.+) \|$", re.MULTILINE
+)
 QUOTE = re.compile(r"(?P<file>[\w/]+\.(?:py|sh)) `(?P<code>[^`]+)`")
-ROWS = [{key: text.replace("\\|", "|") for key, text in row.groupdict().items()} for row in ROW.finditer(TEXT)]
+ROWS = [
+    {key: text.replace("\\|", "|") for key, text in row.groupdict().items()}
+    for row in ROW.finditer(TEXT)
+]
 
 
 @cache
@@ -25,11 +31,17 @@ def names_of_tests() -> set[str]:
 @cache
 def sources(file: str) -> list[str]:
     """The scripts that are rendered, or a file of the package."""
-    return [path.read_text() for path in (GOLDEN.glob("*.sh") if file == "job.sh" else [ROOT / "rampup" / file])]
+    return [
+        path.read_text()
+        for path in (GOLDEN.glob("*.sh") if file == "job.sh" else [ROOT / "rampup" / file])
+    ]
 
 
 def test_every_rule_and_every_fault_is_listed_once() -> None:
-    assert [row["number"] for row in ROWS] == [*map(str, range(1, 33)), *(f"F{number}" for number in range(1, 13))]
+    assert [row["number"] for row in ROWS] == [
+        *map(str, range(1, 33)),
+        *(f"F{number}" for number in range(1, 13)),
+    ]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["number"])

@@ -24,7 +24,8 @@ esac
 
 
 class Node:
-    """A compute node whose srun, scontrol and getent do as they are told; nothing else is on its PATH."""
+    """A compute node whose srun, scontrol and getent do as they are told; nothing else is on its
+    PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.run_dir, self.bin = folder / "runs-abc234", folder / "bin"
@@ -53,7 +54,10 @@ class Node:
     def says(self, of_the_job: str) -> None:
         """What scontrol tells of the job; a requeue would be refused."""
         self.program(
-            "scontrol", SCONTROL.replace("esac", f"  job) echo 'JobId=4711 {of_the_job}' ;;\n  *) exit 1 ;;\nesac")
+            "scontrol",
+            SCONTROL.replace(
+                "esac", f"  job) echo 'JobId=4711 {of_the_job}' ;;\n  *) exit 1 ;;\nesac"
+            ),
         )
 
     def start(self, **profile: Any) -> subprocess.Popen[str]:
@@ -61,7 +65,9 @@ class Node:
         script.write_text(render(make_spec({"nodes": 2}, **profile), self.run_dir, sys.executable))
         # exec: the script's pid is the one that SLURM_TASK_PID names in a batch job
         argv = ["bash", "-c", 'SLURM_TASK_PID=${BATCH:+$$} exec bash "$0"', str(script)]
-        return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
     def run(self, **profile: Any) -> tuple[int, str]:
         """Exit code and stderr."""
@@ -70,7 +76,9 @@ class Node:
         return started.returncode, err
 
     def facts(self, attempt: int = 1) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.run_dir / "attempts" / str(attempt) / "attempt.json").read_text())
+        found: dict[str, Any] = json.loads(
+            (self.run_dir / "attempts" / str(attempt) / "attempt.json").read_text()
+        )
         return found
 
     @property
@@ -87,11 +95,21 @@ def node(tmp_path: Path) -> Node:
 def test_a_run_that_ends_well(node: Node) -> None:
     assert node.run() == (0, "")
     facts = node.facts()
-    assert (facts["outcome"], facts["exit_code"], facts["job"], facts["host"]) == ("completed", 0, "4711", "node7")
+    assert (facts["outcome"], facts["exit_code"], facts["job"], facts["host"]) == (
+        "completed",
+        0,
+        "4711",
+        "node7",
+    )
     assert facts["nodes"] == "node[7-8]" and facts["world_size"] == 2
     assert facts["started"] <= facts["ended"] <= time.time() + 1
-    assert {"--master-addr=node7", "--nodelist=node7", "--port-retry=0", "--attempt=1"} <= set(node.told)
-    assert f"--run-hash={'44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a'}" in node.told
+    assert {"--master-addr=node7", "--nodelist=node7", "--port-retry=0", "--attempt=1"} <= set(
+        node.told
+    )
+    assert (
+        f"--run-hash={'44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a'}"
+        in node.told
+    )
 
 
 def test_the_exit_code_of_the_ranks_is_the_jobs_own(node: Node) -> None:
@@ -104,7 +122,9 @@ ASKS = 'echo asked > "$RUN"/attempts/1/again; exit 0'
 
 
 @pytest.mark.parametrize(("ranks", "code"), [("exit 0", 0), ("exit 3", 3), (ASKS, 0)])
-def test_ranks_that_obey_before_the_shell_hears_of_it_are_stopped(node: Node, ranks: str, code: int) -> None:
+def test_ranks_that_obey_before_the_shell_hears_of_it_are_stopped(
+    node: Node, ranks: str, code: int
+) -> None:
     node.program("srun", ranks)
     node.says("JobState=COMPLETING")
     assert node.run()[0] == code
@@ -113,7 +133,9 @@ def test_ranks_that_obey_before_the_shell_hears_of_it_are_stopped(node: Node, ra
 
 @pytest.mark.parametrize("batch", ["", "yes"])
 @pytest.mark.parametrize("remembered", ["PreemptTime=2026-01-01T00:00:00", "Restarts=1"])
-def test_a_good_end_counts_whatever_slurm_remembers_of_earlier(node: Node, batch: str, remembered: str) -> None:
+def test_a_good_end_counts_whatever_slurm_remembers_of_earlier(
+    node: Node, batch: str, remembered: str
+) -> None:
     """A job that was suspended once and went on keeps its PreemptTime."""
     node.env["BATCH"] = batch
     node.says(f"JobState=RUNNING {remembered}")
@@ -164,7 +186,8 @@ def test_the_fast_network_has_names_of_its_own(node: Node, suffix: str) -> None:
 
 def test_without_scontrol_the_batch_script_knows_its_node(node: Node) -> None:
     (node.bin / "scontrol").unlink()
-    node.program("getent", "exit 2")  # and no name service either: the ranks will say which name it was
+    # and no name service either: the ranks will say which name it was
+    node.program("getent", "exit 2")
     assert node.run()[0] == 0
     assert "--master-addr=node7" in node.told
 
@@ -205,7 +228,9 @@ def test_a_run_directory_that_cannot_be_written_is_named(node: Node) -> None:
 
 
 def test_taken_ports_are_tried_three_times(node: Node) -> None:
-    node.program("srun", f'echo "$*" >> "$TOLD"; touch {node.run_dir}/attempts/1/port-taken; exit 98')
+    node.program(
+        "srun", f'echo "$*" >> "$TOLD"; touch {node.run_dir}/attempts/1/port-taken; exit 98'
+    )
     assert node.run()[0] == 98
     assert [word for line in node.told for word in line.split() if "port-retry" in word] == [
         f"--port-retry={number}" for number in range(3)
@@ -221,7 +246,7 @@ def test_the_next_block_of_ports_may_be_free(node: Node) -> None:
     assert node.facts()["outcome"] == "completed"
 
 
-# the end comes from outside ----------------------------------------------------------------------------------------
+# the end comes from outside -----------------------------------------------------------------------
 
 DEAF = 'trap "echo TERM >> $TOLD" TERM; echo begun >> "$TOLD"; for i in 1 2 3 4 5; do sleep 0.1; done; exit 7'
 """Ranks that are told to end and take half a second for it."""
@@ -237,8 +262,11 @@ def ended_by_term(node: Node, eventually: Callable[..., None]) -> tuple[int, lis
     return script.returncode, node.told
 
 
-def test_a_batch_job_waits_for_ranks_that_slurm_ends(node: Node, eventually: Callable[..., None]) -> None:
-    """`wait` returns at the signal, and srun is still alive: its exit code must not be lost, nor its end missed."""
+def test_a_batch_job_waits_for_ranks_that_slurm_ends(
+    node: Node, eventually: Callable[..., None]
+) -> None:
+    """`wait` returns at the signal, and srun is still alive: its exit code must not be lost, nor
+    its end missed."""
     node.env["BATCH"] = "yes"
     code, told = ended_by_term(node, eventually)
     assert (code, told) == (7, ["begun"])  # no TERM from us: srun would kill the ranks at once
@@ -247,7 +275,9 @@ def test_a_batch_job_waits_for_ranks_that_slurm_ends(node: Node, eventually: Cal
     assert facts["ended"] - facts["started"] > 0.5
 
 
-def test_in_an_allocation_the_script_ends_the_ranks_itself(node: Node, eventually: Callable[..., None]) -> None:
+def test_in_an_allocation_the_script_ends_the_ranks_itself(
+    node: Node, eventually: Callable[..., None]
+) -> None:
     code, told = ended_by_term(node, eventually)
     assert (code, told) == (7, ["begun", "TERM"])
     assert node.facts()["outcome"] == "stopped"

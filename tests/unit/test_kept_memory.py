@@ -1,4 +1,5 @@
-"""A rank on a CPU keeps the memory that it frees: a step that allocates what the last one did touches no new page."""
+"""A rank on a CPU keeps the memory that it frees: a step that allocates what the last one did
+touches no new page."""
 
 import platform
 import subprocess
@@ -8,7 +9,7 @@ import pytest
 
 PAGES = """
 import resource, sys
-from rampup.engines import cpu
+from rampup.core import cpu
 kept = sys.argv[1] == "kept" and cpu.keep_memory()
 assert kept == (sys.argv[1] == "kept")
 for turn in range(6):
@@ -21,7 +22,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def new_pages(how: str) -> int:
-    done = subprocess.run([sys.executable, "-c", PAGES, how], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PAGES, how], check=True, capture_output=True, text=True
+    )
     return int(done.stdout)
 
 

@@ -1,4 +1,5 @@
-"""Which loaders get workers, by the CPUs and the shared memory; what is said; and what workers draw at random."""
+"""Which loaders get workers, by the CPUs and the shared memory; what is said; and what workers draw
+at random."""
 
 import random
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from rampup.engines import lightning_loaders
-from rampup.engines.lightning_loaders import Loaders
-from rampup.engines.torch_workers import WorkerSeeds, follow
+from rampup.engines.lightning import loaders as lightning_loaders
+from rampup.engines.lightning.loaders import Loaders
+from rampup.engines.lightning.workers import WorkerSeeds, follow
 
 
 class Drawn(Dataset[Any]):
@@ -22,7 +23,9 @@ class Drawn(Dataset[Any]):
         return 12
 
     def __getitem__(self, index: int) -> Any:
-        return torch.tensor([index, random.random(), np.random.rand(), torch.rand(()).item()], dtype=torch.float64)
+        return torch.tensor(
+            [index, random.random(), np.random.rand(), torch.rand(()).item()], dtype=torch.float64
+        )
 
 
 class Stream(IterableDataset[Any]):
@@ -33,7 +36,9 @@ class Stream(IterableDataset[Any]):
 IN_MEMORY = TensorDataset(torch.arange(8))
 
 
-def loaders(wish: int | str, cpus: int = 4, device: str = "cpu", rank: int = 0) -> tuple[Loaders, Any]:
+def loaders(
+    wish: int | str, cpus: int = 4, device: str = "cpu", rank: int = 0
+) -> tuple[Loaders, Any]:
     told: list[Any] = []
     seconds = dict.fromkeys(("data", "compute", "communication"), 0.0)
     job: Any = SimpleNamespace(
@@ -67,7 +72,8 @@ def suited(wish: int | str, loader: DataLoader[Any], **where: Any) -> DataLoader
 )
 def test_how_many(wish: int | str, asked: int, cpus: int, found: int) -> None:
     loader: DataLoader[Any] = DataLoader(Drawn(), 2)
-    loader.num_workers = asked  # not by the constructor: torch itself warns of many, by the CPUs of this machine
+    # not by the constructor: torch itself warns of many, by the CPUs of this machine
+    loader.num_workers = asked
     suited(wish, loader, cpus=cpus)
     assert loader.num_workers == found
     assert loader.persistent_workers is (wish != "own" and found > 0)
@@ -77,7 +83,10 @@ def test_how_many(wish: int | str, asked: int, cpus: int, found: int) -> None:
 @pytest.mark.parametrize("data", [IN_MEMORY, Subset(Subset(IN_MEMORY, [0, 1, 2]), [0, 1])])
 def test_data_in_memory_needs_none(data: Dataset[Any], capfd: pytest.CaptureFixture[str]) -> None:
     assert suited("auto", DataLoader(data)).num_workers == 0
-    assert "no workers, all in memory, 4 CPUs for each rank, num_workers=auto" in capfd.readouterr().out
+    assert (
+        "no workers, all in memory, 4 CPUs for each rank, num_workers=auto"
+        in capfd.readouterr().out
+    )
 
 
 def test_a_stream_is_left_alone() -> None:
@@ -95,11 +104,15 @@ def test_loaders_that_were_changed_give_the_same_batches() -> None:
     for asked in (0, 2):
         usual = [batch[:, 0].tolist() for batch in DataLoader(Drawn(), 5, num_workers=asked)]
         for wish in (0, 2):
-            changed = suited(wish, DataLoader(Drawn(), 5, num_workers=asked, timeout=30 if asked else 0))
+            changed = suited(
+                wish, DataLoader(Drawn(), 5, num_workers=asked, timeout=30 if asked else 0)
+            )
             assert [batch[:, 0].tolist() for batch in changed] == usual
 
 
-def test_too_little_shared_memory(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_little_shared_memory(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     room = SimpleNamespace(f_bavail=64_000, f_frsize=1_000)  # 64 MB, as in a container
     monkeypatch.setattr(lightning_loaders, "os", SimpleNamespace(statvfs=lambda place: room))
     assert suited("auto", DataLoader(Drawn())).num_workers == 0
@@ -154,7 +167,10 @@ def test_waiting_is_said_once_with_what_helps(
     made.epoch_ended()
     made.epoch_ended()
     said = capfd.readouterr().out
-    assert said.count("note: 50% of the training time goes into waiting for data; try ") == 1 and remedy in said
+    assert (
+        said.count("note: 50% of the training time goes into waiting for data; try ") == 1
+        and remedy in said
+    )
 
 
 def test_training_that_does_not_wait_is_told_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -192,5 +208,6 @@ def test_the_users_own_beginning_of_a_worker_is_kept() -> None:
     try:
         seeds(1)
     finally:
-        torch.utils.data._utils.fetch._MapDatasetFetcher.fetch = usual  # a worker ends with its process
+        # a worker ends with its process
+        torch.utils.data._utils.fetch._MapDatasetFetcher.fetch = usual
     assert called == [1]

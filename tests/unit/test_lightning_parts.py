@@ -1,4 +1,5 @@
-"""Parts of the lightning engine that need no training: the graph of a module, what counts as scores and as labels."""
+"""Parts of the lightning engine that need no training: the graph of a module, what counts as scores
+and as labels."""
 
 from typing import Any
 
@@ -9,12 +10,12 @@ from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler, TensorDataset
 
-from rampup.engines.lightning_classes import OwnClasses, order_of, pair_of, scores_of
-from rampup.engines.lightning_data import Positions
-from rampup.engines.lightning_graph import graph_of
-from rampup.engines.lightning_settings import class_names
+from rampup.core.engines.lightning import class_names
+from rampup.core.settings import Settings
+from rampup.engines.lightning.classes import OwnClasses, order_of, pair_of, scores_of
+from rampup.engines.lightning.data import Positions
+from rampup.engines.lightning.graph import graph_of
 from rampup.errors import RampupError, Refused
-from rampup.runtime.settings import Settings
 
 
 class Straight(pl.LightningModule):
@@ -45,7 +46,7 @@ class Parts(pl.LightningModule):
         self.loss = nn.MSELoss()
 
 
-# the graph --------------------------------------------------------------------------------------------------------
+# the graph ----------------------------------------------------------------------------------------
 
 
 def test_forward_is_traced() -> None:
@@ -86,7 +87,7 @@ def test_without_forward_the_parts_are_shown() -> None:
     assert nodes["head"].kind == "Linear" and "loss" not in nodes
 
 
-# what a module of the user's gives --------------------------------------------------------------------------------
+# what a module of the user's gives ----------------------------------------------------------------
 
 
 def test_scores_logarithms_and_probabilities_mean_the_same() -> None:
@@ -103,7 +104,11 @@ def test_scores_logarithms_and_probabilities_mean_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("found", "words"),
-    [(torch.zeros(4), "shape (4,)"), (torch.zeros(3, 2), "shape (3, 2) for 4 samples"), ((1, 2), "type tuple")],
+    [
+        (torch.zeros(4), "shape (4,)"),
+        (torch.zeros(3, 2), "shape (3, 2) for 4 samples"),
+        ((1, 2), "type tuple"),
+    ],
 )
 def test_what_is_no_score_for_each_class(found: Any, words: str) -> None:
     with pytest.raises(RampupError) as caught:
@@ -149,7 +154,7 @@ def test_each_sample_once_in_whatever_order() -> None:
         assert sorted(order_of(DataLoader(data, 2, sampler=sampler))) == [1, 3, 5, 6]
 
 
-# the setting ------------------------------------------------------------------------------------------------------
+# the setting --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -168,14 +173,16 @@ def test_names_of_classes(given: Any, names: tuple[str, ...]) -> None:
     assert class_names(given) == names
 
 
-@pytest.mark.parametrize("given", [1, 0, "1", "cat", "cat,cat", "cat,,dog", ["a"], 100_000, -3, True, "", 2.5])
+@pytest.mark.parametrize(
+    "given", [1, 0, "1", "cat", "cat,cat", "cat,,dog", ["a"], 100_000, -3, True, "", 2.5]
+)
 def test_what_names_no_classes_is_refused(given: Any) -> None:
     with pytest.raises(Refused) as caught:
         class_names(given)
     assert "classes=10" in caught.value.hint
 
 
-# loaders of other kinds -------------------------------------------------------------------------------------------
+# loaders of other kinds ---------------------------------------------------------------------------
 
 
 class Remembering:

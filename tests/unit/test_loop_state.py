@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rampup.errors import RampupError
-from rampup.runtime.loop_state import from_files, to_files
+from rampup.runtime.checkpoints.state_files import from_files, to_files
 
 
 def written(state: Any, folder: Path) -> Path:
@@ -53,7 +53,10 @@ def test_plain_values(value: Any, tmp_path: Path) -> None:
 
 
 def test_arrays(tmp_path: Path) -> None:
-    state = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "nested": [np.float32(0.1), np.array(["a", "bc"])]}
+    state = {
+        "x": np.arange(6, dtype=np.int16).reshape(2, 3),
+        "nested": [np.float32(0.1), np.array(["a", "bc"])],
+    }
     found = from_files(written(state, tmp_path))
     assert found["x"].dtype == np.int16 and np.array_equal(found["x"], state["x"])
     assert type(found["nested"][0]) is np.float32 and found["nested"][0] == np.float32(0.1)
@@ -72,7 +75,9 @@ def test_a_model_with_its_optimizer(tmp_path: Path) -> None:
     model, optimizer = trained()
     step(model, optimizer)
     numbers = torch.get_rng_state()
-    written({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": numbers}, tmp_path)
+    written(
+        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": numbers}, tmp_path
+    )
     state, (other, its_optimizer) = from_files(tmp_path), trained()
     other.load_state_dict(state["model"])
     its_optimizer.load_state_dict(state["optimizer"])

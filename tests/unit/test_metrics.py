@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 from rampup.runtime.job import Job
-from rampup.runtime.metrics import EventsWriter, MetricsWriter, NoMetrics
-from rampup.runtime.phases import Phases
 from rampup.runtime.storage import StorageError
+from rampup.runtime.telemetry.metrics import EventsWriter, MetricsWriter, NoMetrics
+from rampup.runtime.telemetry.phases import Phases
 
 
 @pytest.fixture
@@ -38,14 +38,19 @@ def test_rows_are_buffered_but_not_for_long(run: RunDir, eventually: Callable[..
     for step in (1, 2, 3):
         writer.write(step, loss=1.0)
     assert run.attempt(1).metrics() == []
-    eventually(lambda: len(run.attempt(1).metrics()) == 3, what="a loop that is silent now still shows its last rows")
+    eventually(
+        lambda: len(run.attempt(1).metrics()) == 3,
+        what="a loop that is silent now still shows its last rows",
+    )
     writer.write(4, loss=1.0)
     writer.flush()
     assert len(run.attempt(1).metrics()) == 4
     writer.close()
 
 
-def test_a_failure_between_two_rows_is_raised_by_the_next(run: RunDir, eventually: Callable[..., None]) -> None:
+def test_a_failure_between_two_rows_is_raised_by_the_next(
+    run: RunDir, eventually: Callable[..., None]
+) -> None:
     writer = MetricsWriter(run.attempt(1))
     run.attempt(1).metrics_file.unlink()
     writer.write(1, loss=1.0)
@@ -58,10 +63,16 @@ def test_the_last_value_of_every_metric_is_kept(run: RunDir) -> None:
     writer.write(1, epoch=1, val_accuracy=0.9)
     writer.write(2, epoch=1, train_loss=0.1)
     writer.close()
-    assert (writer.last["step"], writer.last["val_accuracy"], writer.last["train_loss"]) == (2, 0.9, 0.1)
+    assert (writer.last["step"], writer.last["val_accuracy"], writer.last["train_loss"]) == (
+        2,
+        0.9,
+        0.1,
+    )
 
 
-def test_what_is_no_number_is_valid_json_and_said_once(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_number_is_valid_json_and_said_once(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
     writer = MetricsWriter(run.attempt(1))
     for step in (1, 2):
         writer.write(step, loss=float("nan"), norm=float("inf"), lr=0.1)
@@ -102,7 +113,18 @@ def test_a_job_that_breaks_off_still_tells_where_its_time_went(run: RunDir) -> N
     for ended in (False, True):
         events: Any = EventsWriter(run.attempt(1))
         nothing: Any = None
-        job = Job(nothing, nothing, 0, NoMetrics(), events, nothing, nothing, nothing, nothing, Phases(time.time() - 5))
+        job = Job(
+            nothing,
+            nothing,
+            0,
+            NoMetrics(),
+            events,
+            nothing,
+            nothing,
+            nothing,
+            nothing,
+            Phases(time.time() - 5),
+        )
         if ended:
             events.write("end", phases={"wall": 9.0})
         job.close()

@@ -1,12 +1,14 @@
-"""Open MPI names the rank that failed first, on this machine in job.log and in a job of Slurm in Slurm's log."""
+"""Open MPI names the rank that failed first, on this machine in job.log and in a job of Slurm in
+Slurm's log."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rampup import causes, rundir
-from rampup.records import write_json
+from rampup.rundir import failures as causes
+from rampup.rundir import files as rundir
+from rampup.rundir.records import write_json
 
 LINE = "-" * 74
 FAILED = f"""{LINE}
@@ -30,9 +32,14 @@ IN_A_JOB: dict[str, Any] = {**HERE, "launcher": "srun", "job": "7"}
 @pytest.mark.parametrize("facts", [HERE, IN_A_JOB], ids=["here", "in a job"])
 @pytest.mark.parametrize(
     ("words", "cause"),
-    [(FAILED, "rank 2 exited with code 3"), (KILLED, "rank 2 was killed by SIGKILL (out of memory, or by hand)")],
+    [
+        (FAILED, "rank 2 exited with code 3"),
+        (KILLED, "rank 2 was killed by SIGKILL (out of memory, or by hand)"),
+    ],
 )
-def test_the_first_rank_that_failed(tmp_path: Path, facts: dict[str, Any], words: str, cause: str) -> None:
+def test_the_first_rank_that_failed(
+    tmp_path: Path, facts: dict[str, Any], words: str, cause: str
+) -> None:
     identity = {"id": "abc234", "name": "it", "created": 90.0}
     run = rundir.create(tmp_path / "20260101-000000-it-abc234", identity, lambda made: None)
     attempt = run.claim_attempt()

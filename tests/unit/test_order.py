@@ -31,4 +31,6 @@ def test_pieces_follow_each_other_and_differ_by_at_most_one(size: int, world: in
     assert all(before[1] == after[0] for before, after in pairwise(pieces))
     sizes = [end - begin for begin, end in pieces]
     assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 0
-    assert [shard(size, rank, world) for rank in range(world)] == [(low - 100, high - 100) for low, high in pieces]
+    assert [shard(size, rank, world) for rank in range(world)] == [
+        (low - 100, high - 100) for low, high in pieces
+    ]

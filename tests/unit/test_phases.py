@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rampup.runtime.phases import PHASES, Phases
+from rampup.runtime.telemetry.phases import PHASES, Phases
 
 
 class Clock:
@@ -25,7 +25,11 @@ def test_every_stretch_is_counted_once() -> None:
     clock.now += 0.5
     phases.mark("compute")
     found = phases.summary()
-    assert found["start"] == pytest.approx(3.0, abs=0.01), "the attempt began two seconds before this process"
+    assert found["start"] == pytest.approx(3.0, abs=0.01), (
+        "the attempt began two seconds before this process"
+    )
     assert (found["data"], found["compute"], found["saving"]) == (0.5, 1.0, 0.0)
     assert found["other"] == pytest.approx(0.125)
-    assert found["wall"] == pytest.approx(sum(found[phase] for phase in (*PHASES, "other")), abs=1e-3)
+    assert found["wall"] == pytest.approx(
+        sum(found[phase] for phase in (*PHASES, "other")), abs=1e-3
+    )

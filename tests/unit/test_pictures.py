@@ -3,7 +3,7 @@
 import numpy as np
 
 from rampup.data.png import read_png
-from rampup.runtime.pictures import (
+from rampup.engines.pictures import (
     ACROSS,
     ALPHABET,
     DOT,
@@ -29,24 +29,33 @@ def test_letters() -> None:
     dots = (canvas[::DOT, ::DOT] == RED).all(2)
     drawn = ["".join("#" if dot else "." for dot in row) for row in dots]
     assert drawn == ["###.....#...", ".#......#...", ".#..###.#...", ".#......#...", ".#......###."]
-    assert len(set(LETTERS.values())) == len(ALPHABET) and all(len(rows) == 5 for rows in LETTERS.values())
+    assert len(set(LETTERS.values())) == len(ALPHABET) and all(
+        len(rows) == 5 for rows in LETTERS.values()
+    )
     write(canvas, 3, 10 * DOT, "long words that do not fit é", RED)
 
 
 def test_right_and_wrong_have_their_colours() -> None:
     grey = np.full((32, 32), 77, np.uint8)
-    samples = [Sample(grey, "cat", "cat", 0.5), Sample(np.stack([grey] * 3, 2), "cat", "dog", 0.9)] * 4
+    samples = [
+        Sample(grey, "cat", "cat", 0.5),
+        Sample(np.stack([grey] * 3, 2), "cat", "dog", 0.9),
+    ] * 4
     pixels = read_png(sample_grid(samples))
     assert tuple(pixels[0, 0]) == (77, 77, 77) == tuple(pixels[SIDE - 1, SIDE - 1])
     width, height = pixels.shape[1] // ACROSS, len(pixels) // 2
     below = slice(height - 2 * LINE - 4, height)
     assert has(pixels[below, :width], GREEN) and not has(pixels[below, :width], RED)
-    assert has(pixels[below, width : 2 * width], RED) and not has(pixels[below, width : 2 * width], GREEN)
+    assert has(pixels[below, width : 2 * width], RED) and not has(
+        pixels[below, width : 2 * width], GREEN
+    )
 
 
 def test_pictures_of_any_size_fit() -> None:
     for side in (1, 8, 28, 97, 500):
-        pixels = read_png(sample_grid([Sample(np.zeros((side, side // 2 + 1, 3), np.uint8), "a", "a", 1.0)]))
+        pixels = read_png(
+            sample_grid([Sample(np.zeros((side, side // 2 + 1, 3), np.uint8), "a", "a", 1.0)])
+        )
         assert len(pixels) <= SIDE + 3 * LINE
 
 
@@ -59,5 +68,7 @@ def test_the_confusion_matrix() -> None:
     left, top = pixels.shape[1] - 2 * cell, LINE + 6
     blue = [int(pixels[top + 1, left + 1 + column * cell][0]) for column in (0, 1)]
     assert blue[0] < 100 < blue[1], "what is more often is darker"
-    assert tuple(pixels[top + cell + 1, left + 1]) == (255, 255, 255), "none of a class that is not there"
+    assert tuple(pixels[top + cell + 1, left + 1]) == (255, 255, 255), (
+        "none of a class that is not there"
+    )
     assert confusion_picture(np.zeros((1000, 1000)), ["x"] * 1000) is None

@@ -38,7 +38,11 @@ def test_every_filter(kind: int) -> None:
 
 
 def with_rows(rows: bytes, kind: bytes = b"\x08\x02\0\0\0") -> bytes:
-    parts = ((b"IHDR", struct.pack(">II", 5, 7) + kind), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    parts = (
+        (b"IHDR", struct.pack(">II", 5, 7) + kind),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    )
     return png.SIGNATURE + b"".join(png._chunk(name, data) for name, data in parts)
 
 

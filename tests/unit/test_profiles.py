@@ -1,4 +1,5 @@
-"""Our profiles: small, true to their form, and every script that they make is known, readable and free of mistakes."""
+"""Our profiles: small, true to their form, and every script that they make is known, readable and
+free of mistakes."""
 
 import shutil
 import subprocess
@@ -7,11 +8,11 @@ from pathlib import Path
 import pytest
 from job_scripts import GOLDEN, PROFILE_CASES, make_spec, profiles, render
 
-from rampup.clusters import load
-from rampup.config import LAUNCHERS
+from rampup.config import clusters as load
+from rampup.config.resolve import LAUNCHERS
+from rampup.core.spec import Cluster
 from rampup.errors import Refused
-from rampup.schedulers.slurm_options import options_of
-from rampup.spec import Cluster
+from rampup.schedulers.slurm.options import options_of
 
 FOLDER = GOLDEN / "profiles"
 FILES = sorted(load.HERE.glob("*.toml"))
@@ -22,7 +23,9 @@ def test_a_profile_is_small_and_names_nobodys_account(file: Path) -> None:
     profile = load.read(file)
     assert len(file.read_text().splitlines()) <= 30
     assert max(map(len, file.read_text().splitlines())) <= 120
-    assert profile.cluster.about and profile.cluster.launcher in LAUNCHERS[profile.cluster.scheduler]
+    assert (
+        profile.cluster.about and profile.cluster.launcher in LAUNCHERS[profile.cluster.scheduler]
+    )
     assert "account" not in profile.said and "environment" not in profile.said
 
 
@@ -47,13 +50,19 @@ def test_shellcheck_has_nothing_to_say_of_them(tmp_path: Path) -> None:
         pytest.skip("shellcheck is not installed: apt-get install shellcheck")
     bodies: dict[str, str] = {}
     for file in sorted(FOLDER.iterdir()):
-        lines = [line for line in file.read_text().splitlines(keepends=True) if not line.startswith("#SBATCH")]
+        lines = [
+            line
+            for line in file.read_text().splitlines(keepends=True)
+            if not line.startswith("#SBATCH")
+        ]
         bodies.setdefault("".join(lines), file.name)
     assert len(bodies) >= 16, "four launchers at four kinds of site"
     for body, name in bodies.items():
         (tmp_path / name).write_text(body)
         assert max(map(len, body.splitlines())) <= 120, name
-    done = subprocess.run(["shellcheck", *sorted(tmp_path.iterdir())], capture_output=True, text=True)
+    done = subprocess.run(
+        ["shellcheck", *sorted(tmp_path.iterdir())], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -64,12 +73,14 @@ def test_the_guide_has_every_key() -> None:
     assert set(Cluster.__struct_fields__) - {"name"} <= documented
 
 
-# keys that change the script ---------------------------------------------------------------------------------------
+# keys that change the script ----------------------------------------------------------------------
 
 
 def test_the_words_of_a_site_reach_srun_and_not_mpirun() -> None:
     site = {"srun": ["--distribution=block:block", "--comment=a b"]}
-    assert "\n    --distribution=block:block '--comment=a b' --nodelist=" in render(make_spec(**site))
+    assert "\n    --distribution=block:block '--comment=a b' --nodelist=" in render(
+        make_spec(**site)
+    )
     assert "--distribution" in render(make_spec(launcher="torchrun", **site))
     assert "--distribution" not in render(make_spec(launcher="mpirun", **site))
 
@@ -81,7 +92,9 @@ def test_what_is_no_option_of_srun_is_refused(word: str) -> None:
     assert "--distribution" in refused.value.hint
 
 
-@pytest.mark.parametrize("word", ["--ntasks=3", "--ntas=3", "--cpu-bind=none", "--mpi=pmi2", "--nodelist=a", "--wait"])
+@pytest.mark.parametrize(
+    "word", ["--ntasks=3", "--ntas=3", "--cpu-bind=none", "--mpi=pmi2", "--nodelist=a", "--wait"]
+)
 def test_what_the_launcher_says_a_site_does_not(word: str) -> None:
     with pytest.raises(Refused, match="can't stand in srun of cluster site") as refused:
         render(make_spec(srun=[word]))

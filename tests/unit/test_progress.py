@@ -1,4 +1,5 @@
-"""Progress: greppable lines that never flood a log, a heartbeat in place, and next to no cost per step."""
+"""Progress: greppable lines that never flood a log, a heartbeat in place, and next to no cost per
+step."""
 
 import json
 import time
@@ -6,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rampup.runtime.progress import BEAT_BYTES, NoProgress, Progress
+from rampup.runtime.telemetry.progress import BEAT_BYTES, NoProgress, Progress
 
 
 class Clock:
@@ -43,9 +44,13 @@ def test_one_line_in_thirty_seconds(clock: Clock, capsys: pytest.CaptureFixture[
 def test_one_line_per_epoch(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     progress = begun(None, clock)
     clock.now += 30
-    progress.milestone(300, {"epoch": 3, "train_loss": 0.07231, "val_accuracy": 0.9721, "samples_s": 51234.5})
+    progress.milestone(
+        300, {"epoch": 3, "train_loss": 0.07231, "val_accuracy": 0.9721, "samples_s": 51234.5}
+    )
     progress.step(301, 4, 100)
-    expected = "epoch=3/10 step=300 train_loss=0.07231 val_accuracy=0.9721 samples_s=51234 eta_s=70\n"
+    expected = (
+        "epoch=3/10 step=300 train_loss=0.07231 val_accuracy=0.9721 samples_s=51234 eta_s=70\n"
+    )
     assert capsys.readouterr().out == expected
 
 
@@ -70,10 +75,15 @@ def test_a_loss_that_is_no_number_keeps_the_heartbeat_valid(clock: Clock, tmp_pa
     clock.now += 1
     progress.step(1, 1, 1)
     progress.end()
-    assert json.loads((tmp_path / "beat").read_text(), parse_constant=pytest.fail)["train_loss"] is None
+    assert (
+        json.loads((tmp_path / "beat").read_text(), parse_constant=pytest.fail)["train_loss"]
+        is None
+    )
 
 
-def test_reports_tell_whether_they_were_shown(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_tell_whether_they_were_shown(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     progress = begun(None, clock)
     assert not progress.report(1, {"loss": 1.0})
     clock.now += 31

@@ -1,4 +1,5 @@
-"""rank.py as a program: who is missing or odd is named within seconds, and nobody waits for ever."""
+"""rank.py as a program: who is missing or odd is named within seconds, and nobody waits for
+ever."""
 
 import hashlib
 import json
@@ -9,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from rampup import rank, rundir
-from rampup.records import write_json
-from rampup.rundir import RunDir
+from rampup import rank
+from rampup.rundir import files as rundir
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import write_json
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / "20260101-000000-test-aaaaaa")
-    argv = [sys.executable, "-c", "import os; print(os.environ['RANK'], os.environ['MASTER_ADDR'], os.getcwd())"]
+    argv = [
+        sys.executable,
+        "-c",
+        "import os; print(os.environ['RANK'], os.environ['MASTER_ADDR'], os.getcwd())",
+    ]
     config = {"argv": argv, "cwd": str(tmp_path), "resources": {"nodes": 1, "tasks_per_node": 3}}
     rundir.create(made.path, {"id": made.id}, lambda hidden: write_json(hidden.config_file, config))
     made.claim_attempt()
@@ -32,7 +38,15 @@ def start(run: RunDir, number: int, *options: str, **env: str) -> subprocess.Pop
         "--local-world-size=3",
         f"--node=node{number}",
     ]
-    argv = [sys.executable, rank.__file__, str(run.path), "--attempt=1", "--meet-within=20", *words, *options]
+    argv = [
+        sys.executable,
+        rank.__file__,
+        str(run.path),
+        "--attempt=1",
+        "--meet-within=20",
+        *words,
+        *options,
+    ]
     return subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=env or None)
 
 
@@ -60,7 +74,9 @@ def test_a_missing_rank_is_named_on_every_other(run: RunDir) -> None:
 def test_a_rank_without_rank_0_gives_up(run: RunDir) -> None:
     ((code, words),) = end([start(run, 1, "--meet-within=1.5")])
     assert code == rank.NOT_READY
-    assert "can't reach rank 0 at 127.0.0.1" in words and "node1" in words and "ports 12000" in words
+    assert (
+        "can't reach rank 0 at 127.0.0.1" in words and "node1" in words and "ports 12000" in words
+    )
 
 
 def test_a_rank_with_other_settings_is_named(run: RunDir, tmp_path: Path) -> None:
@@ -73,7 +89,13 @@ def test_a_rank_with_other_settings_is_named(run: RunDir, tmp_path: Path) -> Non
     # the same ports, another config.json: what a node sees whose file system lags behind
     text = Path(rank.__file__).read_text().replace("port = port_of(", f"port = {port} or port_of(")
     (tmp_path / "rank.py").write_text(text)
-    argv = [sys.executable, str(tmp_path / "rank.py"), str(other.path), "--attempt=1", "--meet-within=20"]
+    argv = [
+        sys.executable,
+        str(tmp_path / "rank.py"),
+        str(other.path),
+        "--attempt=1",
+        "--meet-within=20",
+    ]
     words = ["--rank=2", "--local-rank=2", "--world-size=3", "--local-world-size=3", "--node=node2"]
     ranks.append(subprocess.Popen([*argv, *words], stderr=subprocess.PIPE, text=True))
     for code, said in end(ranks):
@@ -127,7 +149,13 @@ def test_a_port_that_is_taken_means_the_next_block(run: RunDir, number: int, pla
 
 
 def test_slurm_tells_a_task_who_it_is(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_NODEID": "1"}
+    slurm = {
+        "SLURM_PROCID": "3",
+        "SLURM_LOCALID": "1",
+        "SLURM_NTASKS": "4",
+        "SLURM_NNODES": "2",
+        "SLURM_NODEID": "1",
+    }
     for name, value in {**slurm, "SLURMD_NODENAME": "gpu7"}.items():
         monkeypatch.setenv(name, value)
     found = rank.parse(["/run", "--attempt=2"])
@@ -136,7 +164,16 @@ def test_slurm_tells_a_task_who_it_is(run: RunDir, monkeypatch: pytest.MonkeyPat
 
 
 def test_tensorflow_finds_each_rank_once() -> None:
-    found = json.loads(rank.tensorflow_config(["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"], 3, 12000))
-    assert found["cluster"]["worker"] == ["10.0.0.1:12001", "10.0.0.1:12002", "10.0.0.2:12001", "10.0.0.2:12002"]
+    found = json.loads(
+        rank.tensorflow_config(["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"], 3, 12000)
+    )
+    assert found["cluster"]["worker"] == [
+        "10.0.0.1:12001",
+        "10.0.0.1:12002",
+        "10.0.0.2:12001",
+        "10.0.0.2:12002",
+    ]
     assert found["task"] == {"type": "worker", "index": 3}
-    assert rank.tensorflow_config(["10.0.0.1"] * 15, 3, 12000) == "", "a block has no ports for so many"
+    assert rank.tensorflow_config(["10.0.0.1"] * 15, 3, 12000) == "", (
+        "a block has no ports for so many"
+    )

@@ -8,7 +8,9 @@ from rampup import rank
 
 
 def test_ports_are_below_what_the_kernel_hands_out() -> None:
-    ports = [rank.port_of(f"/runs/{number}/1", retry) for number in range(3000) for retry in range(3)]
+    ports = [
+        rank.port_of(f"/runs/{number}/1", retry) for number in range(3000) for retry in range(3)
+    ]
     assert min(ports) >= 12000 and max(ports) + rank.PORTS_IN_BLOCK <= 30000
     assert all((port - rank.FIRST_PORT) % rank.PORTS_IN_BLOCK == 0 for port in ports)
     assert len(set(ports)) > 1000  # spread, not one for all

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rampup.config import Request, resolve
-from rampup.diagnose.catalogue import preflight
+from rampup.config.resolve import Request, resolve
+from rampup.core.spec import RunSpec
+from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused
-from rampup.spec import RunSpec
 
 RECIPE = """
 engine = "none"
@@ -22,7 +22,7 @@ kind = "plain"
 """
 CHECK = """
 from rampup.errors import Refused
-from rampup.spec import Needs
+from rampup.core.spec import Needs
 
 def check(settings):
     if settings.size > 8:
@@ -63,26 +63,39 @@ def test_one_that_only_refuses_need_not_return_anything(recipe: Path) -> None:
 def test_it_names_what_a_setting_needs(recipe: Path) -> None:
     plain, odd = spec_of(recipe).recipe, spec_of(recipe, "kind=odd").recipe
     assert plain and (plain.data, plain.also) == (("mnist",), {})
-    assert odd and (odd.data, odd.also) == (("mnist", "weights:resnet18"), {"nosuchmodule": "kind=odd"})
+    assert odd and (odd.data, odd.also) == (
+        ("mnist", "weights:resnet18"),
+        {"nosuchmodule": "kind=odd"},
+    )
 
 
-def test_a_module_that_a_setting_needs_is_no_matter_of_the_extra(recipe: Path, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="recipe mine with kind=odd needs nosuchmodule, which is not") as caught:
+def test_a_module_that_a_setting_needs_is_no_matter_of_the_extra(
+    recipe: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        Refused, match="recipe mine with kind=odd needs nosuchmodule, which is not"
+    ) as caught:
         preflight(spec_of(recipe, "kind=odd"), tmp_path)
     assert caught.value.hint == "pip install nosuchmodule"
-    (recipe / "recipe.toml").write_text(RECIPE.replace("extra", 'requires = ["nosuchmodule"]\nextra'))
+    (recipe / "recipe.toml").write_text(
+        RECIPE.replace("extra", 'requires = ["nosuchmodule"]\nextra')
+    )
     with pytest.raises(Refused, match="recipe mine needs nosuchmodule, which is not") as caught:
         preflight(spec_of(recipe), tmp_path)
     assert caught.value.hint == "pip install 'rampup[torch]'"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"), [("settigns:check", "there is no "), ("settings:chekc", "has no 'chekc'"), ("settings", "''")]
+    ("wrong", "words"),
+    [("settigns:check", "there is no "), ("settings:chekc", "has no 'chekc'"), ("settings", "''")],
 )
 def test_a_check_that_is_not_there_is_told(recipe: Path, wrong: str, words: str) -> None:
     (recipe / "recipe.toml").write_text(RECIPE.replace("settings:check", wrong))
     with pytest.raises(Refused) as caught:
         spec_of(recipe)
-    assert words in caught.value.message and f"check = {wrong!r} in recipe.toml" in caught.value.message
+    assert (
+        words in caught.value.message
+        and f"check = {wrong!r} in recipe.toml" in caught.value.message
+    )
     if "chekc" in wrong:
         assert "did you mean check?" in caught.value.hint

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rampup import runs
 from rampup.errors import Refused
-from rampup.records import read_bytes, read_json, read_jsonl, write_whole
-from rampup.rundir import RunDir
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import read_bytes, read_json, read_jsonl, write_whole
 
 
 def test_torn_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
@@ -23,7 +23,8 @@ def test_torn_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tail", [1, 8, 9, 10, 17, 18, 1000])
 def test_the_end_of_a_file_begins_with_a_whole_line(tmp_path: Path, tail: int) -> None:
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps({"a": number}) + "\n" for number in range(4)))  # nine bytes each
+    # nine bytes each
+    file.write_text("".join(json.dumps({"a": number}) + "\n" for number in range(4)))
     found = [row["a"] for row in read_jsonl(file, tail_bytes=tail)]
     assert found == list(range(4))[-len(found) :] if found else tail < 18
     assert len(found) == min(4, max(0, (tail - 1) // 9))
@@ -46,11 +47,13 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
         ("20261331-235959-x-abc123", ("x", None)),
     ],
 )
-def test_the_name_of_a_directory_tells_the_runs_name_and_time(directory: str, told: tuple[str, float | None]) -> None:
+def test_the_name_of_a_directory_tells_the_runs_name_and_time(
+    directory: str, told: tuple[str, float | None]
+) -> None:
     assert runs.told_by_name(RunDir(f"/runs/{directory}")) == told
 
 
-# files that a user names ------------------------------------------------------------------------------------------
+# files that a user names --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,9 @@ def test_what_can_not_be_a_file_is_refused(
     with pytest.raises(Refused, match=said) as refused:
         write_whole(Path(name), b"new")
     assert str(Path(name)) in str(refused.value) and "--out FILE" in refused.value.hint
-    assert sorted(os.listdir()) == ["circle", "file", "folder"] and Path("file").read_text() == "old"
+    assert (
+        sorted(os.listdir()) == ["circle", "file", "folder"] and Path("file").read_text() == "old"
+    )
 
 
 @pytest.mark.parametrize("name", ["new", "x" * 255, "file", "link", "dangling"])
@@ -97,7 +102,9 @@ def test_a_pipe_is_written_into_and_stays(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     got: list[bytes] = []
-    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()), daemon=True)
+    reader = threading.Thread(
+        target=lambda: got.append((tmp_path / "pipe").read_bytes()), daemon=True
+    )
     reader.start()
     write_whole(tmp_path / name, b"new")
     reader.join(10)

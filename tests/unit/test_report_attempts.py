@@ -26,7 +26,9 @@ def test_a_resumed_run_is_one_story(tmp_path: Path) -> None:
 
 def marks_of(page: Page, which: str) -> list[tuple[float, str, str]]:
     chart = next(chart for chart in page.data["charts"] if which in str(chart["spec"].get("layer")))
-    return [(mark["x"], mark["label"], mark["words"]) for mark in page.data["marks"][chart["marks"]]]
+    return [
+        (mark["x"], mark["label"], mark["words"]) for mark in page.data["marks"][chart["marks"]]
+    ]
 
 
 def test_restarts_are_marked_in_every_chart(tmp_path: Path) -> None:
@@ -46,13 +48,18 @@ def test_restarts_are_marked_in_every_chart(tmp_path: Path) -> None:
 
 def test_the_section_on_attempts(tmp_path: Path) -> None:
     page = report(interrupted(tmp_path))
-    table = page.source[page.source.index("<h2>Attempts</h2>") : page.source.index("<h2>Where the time went")]
+    table = page.source[
+        page.source.index("<h2>Attempts</h2>") : page.source.index("<h2>Where the time went")
+    ]
     cells = re.findall(r"<td>(.*?)</td>", table)
     assert cells[:7] == ["1", "0", "40", "20", "1 min 40 s", "failed: rank 0 was killed", ""]
     assert cells[7:14] == ["2", "20", "30", "0", "20.0 s", "again: timeout", ""]
     assert cells[15:20] == ["30", "90", "0", "1 min 40 s", "completed"]
     # steps of 2 s (80 s for 40), 20 of them in vain; 10 and 90 s in the others; of 600 s
-    assert "20 steps were redone, 40.0 s of work. Effective training time: 23%, the part of all time" in table
+    assert (
+        "20 steps were redone, 40.0 s of work. Effective training time: 23%, the part of all time"
+        in table
+    )
     assert "3 min 40 s" in page.words, "all three, without the time between them"
     only = report(make(tmp_path, "bbbbbb"))
     assert "Attempts" not in only.words and "ffective" not in only.words
@@ -63,12 +70,19 @@ def test_phases_are_those_of_all_attempts(tmp_path: Path) -> None:
     assert collect(run).phases == {"start": 30, "compute": 60, "wall": 220, "not measured": 100}
     line = "start 14% · compute 27% · not measured 45% of 3 min 40 s over 3 attempts, as rank 0 measured it; where"
     assert line in report(run).words
-    assert facts_of(collect(run)).phases["start"] == 10, "nobody is to blame for starting three times"
-    assert not [words for words in collect(run).missing if "phases" in words], "the last attempt has written its own"
+    assert facts_of(collect(run)).phases["start"] == 10, (
+        "nobody is to blame for starting three times"
+    )
+    assert not [words for words in collect(run).missing if "phases" in words], (
+        "the last attempt has written its own"
+    )
 
 
 def test_several_runs_with_attempts(tmp_path: Path) -> None:
-    runs = [interrupted(tmp_path, "aaaaaa", train={"lr": 1}), make(tmp_path, "bbbbbb", train={"lr": 2})]
+    runs = [
+        interrupted(tmp_path, "aaaaaa", train={"lr": 1}),
+        make(tmp_path, "bbbbbb", train={"lr": 2}),
+    ]
     page = report(*runs)
     assert "3 min 40 s in 3 attempts" in page.words and page.words.count("Attempts") == 1
     assert "attempt of the run of that colour" in page.words
@@ -88,11 +102,19 @@ def test_marks_share_a_place_and_their_numbers_never_touch(tmp_path: Path) -> No
     run.attempt(9).path.mkdir()  # it was killed at once
     story = collect(run)
     found = restarts.step_marks([story], ["it"])
-    assert [(mark.x, mark.label) for mark in found] == [(20, "2"), (30, ""), (90, ""), (91, ""), (3000, "8")]
+    assert [(mark.x, mark.label) for mark in found] == [
+        (20, "2"),
+        (30, ""),
+        (90, ""),
+        (91, ""),
+        (3000, "8"),
+    ]
     assert found[2].words.count("; attempt ") == 2
     resumed(run, 10, 2000, 3000, 5000)
     assert restarts.step_marks([collect(run)], ["it"])[-1].label == "8-10"
-    assert "attempt 9 (it did not get to a step), after: " not in str(found), "there is no step to mark"
+    assert "attempt 9 (it did not get to a step), after: " not in str(found), (
+        "there is no step to mark"
+    )
     assert len(restarts.time_marks([story], ["it"])) == 7
 
 

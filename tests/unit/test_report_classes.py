@@ -1,4 +1,5 @@
-"""A report of a classifier: its classes, samples and weights; and a page that stands whatever the file says."""
+"""A report of a classifier: its classes, samples and weights; and a page that stands whatever the
+file says."""
 
 import base64
 import json
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 from report_pages import Page, make, use_short_bundle
 
-from rampup.damage import damage_of
 from rampup.data.png import write_png
 from rampup.report import build, charts, class_charts
 from rampup.report.collect import collect
+from rampup.rundir.damage import damage_of
 
 PICTURE = base64.b64encode(write_png(np.zeros((4, 4, 3), np.uint8))).decode()
 
@@ -45,15 +46,21 @@ def page(folder: Path, monkeypatch: pytest.MonkeyPatch, record: object, runs: in
     use_short_bundle(monkeypatch)
     made = [make(folder, run_id) for run_id in ("aaaaaa", "bbbbbb")[:runs]]
     for run in made:
-        run.attempt(1).evaluation_file.write_text(record if isinstance(record, str) else json.dumps(record))
+        run.attempt(1).evaluation_file.write_text(
+            record if isinstance(record, str) else json.dumps(record)
+        )
     build.write_report(made, folder / "page.html")
     return Page(folder / "page.html")
 
 
-def test_classes_samples_and_model_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_samples_and_model_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = page(tmp_path, monkeypatch, evaluation())
     assert "The last validation, at step 40, over all ranks." in found.words
-    assert "cat0.88890.80000.842110" in found.words.replace("\n", "") and "dog<b>0.8182" in found.words
+    assert (
+        "cat0.88890.80000.842110" in found.words.replace("\n", "") and "dog<b>0.8182" in found.words
+    )
     assert "mean, sum0.85350.85000.849620" in found.words.replace("\n", "")
     assert f"<img alt='samples' src='data:image/png;base64,{PICTURE}'>" in found.source
     assert "0: Linear(<2>) 6 parameters" in found.words
@@ -69,7 +76,11 @@ def test_classes_samples_and_model_are_shown(tmp_path: Path, monkeypatch: pytest
         ("dog<b>", "dog<b>", [9], [0.9]),
     ]
     assert next((it["run"], it["xs"], it["ys"]) for it in series[1]) == ("cat", [1, 0.3], [0.5, 1])
-    assert [it["run"] for it in series[2]] == ["0.weight"] and series[2][0]["ys"] == [0.25, 0.5, 0.25]
+    assert [it["run"] for it in series[2]] == ["0.weight"] and series[2][0]["ys"] == [
+        0.25,
+        0.5,
+        0.25,
+    ]
 
 
 def test_they_are_valid_and_can_be_drawn(tmp_path: Path) -> None:
@@ -92,7 +103,9 @@ def test_the_last_attempt_that_was_validated_counts(tmp_path: Path) -> None:
     assert collect(run).evaluation["step"] == 60
 
 
-def test_several_runs_are_compared_by_their_curves_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_runs_are_compared_by_their_curves_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = page(tmp_path, monkeypatch, evaluation(), runs=2)
     assert "The last validation" not in found.words and "img" not in found.tags
 
@@ -104,14 +117,22 @@ def test_several_runs_are_compared_by_their_curves_alone(tmp_path: Path, monkeyp
         "[]",
         {},
         evaluation(classes=["cat"], samples="'><script>alert(1)</script>"),
-        evaluation(classes=["cat", "cat"], weights=[{"name": 7, "counts": "many"}, {}, {"counts": [None]}]),
-        evaluation(confusion=[[1, 2], [3]], scores=[[1]], curves=[["x"]], model="words", step="first"),
+        evaluation(
+            classes=["cat", "cat"], weights=[{"name": 7, "counts": "many"}, {}, {"counts": [None]}]
+        ),
+        evaluation(
+            confusion=[[1, 2], [3]], scores=[[1]], curves=[["x"]], model="words", step="first"
+        ),
         evaluation(scores=[], curves=[], samples=PICTURE + "A" * 700_000),
-        evaluation(weights=[{"name": "w", "counts": [200.0, 1e999], "low": 0, "high": 1}], model=[7]),
+        evaluation(
+            weights=[{"name": "w", "counts": [200.0, 1e999], "low": 0, "high": 1}], model=[7]
+        ),
         evaluation(weights=[{"name": "w", "counts": [200], "low": 1, "high": 0}]),
     ],
 )
-def test_a_page_stands_whatever_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: object) -> None:
+def test_a_page_stands_whatever_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: object
+) -> None:
     found = page(tmp_path, monkeypatch, record)
     assert found.tags.count("script") == 3 and "alert(1)" not in found.source
     assert "img" not in found.tags or PICTURE in found.source

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from rampup import processes, rundir, runs
+from rampup.core import processes
 from rampup.errors import Refused, RunNotFound, UsageError
-from rampup.records import write_json
-from rampup.rundir import RunDir
+from rampup.rundir import files as rundir
+from rampup.rundir import find as runs
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import write_json
 
 
 def make(root: Path, run_id: str = "abcdef", name: str = "test") -> RunDir:
     created = time.time()
     return rundir.create(
-        rundir.directory_of(root, name, run_id, created), {"id": run_id, "created": created}, lambda made: None
+        rundir.directory_of(root, name, run_id, created),
+        {"id": run_id, "created": created},
+        lambda made: None,
     )
 
 
@@ -48,7 +52,12 @@ def test_history_is_cut_where_the_next_attempt_resumed(tmp_path: Path) -> None:
         lines = [json.dumps({"step": step, "attempt": number}) for step in steps]
         attempt.metrics_file.write_text("\n".join(lines) + '\n{"step": 5')  # and a torn last line
     run.attempt(2).events_file.write_text('{"what": "resumed", "step": 20}\n')
-    assert [(row["step"], row["attempt"]) for row in run.history()] == [(10, 1), (20, 1), (30, 2), (40, 2)]
+    assert [(row["step"], row["attempt"]) for row in run.history()] == [
+        (10, 1),
+        (20, 1),
+        (30, 2),
+        (40, 2),
+    ]
     assert run.attempt(2).last_metrics() == {"step": 40, "attempt": 2}
 
 
@@ -63,7 +72,8 @@ def test_the_state_follows_the_launcher(tmp_path: Path) -> None:
     alive = {"started": time.time(), **processes.name_of(os.getpid())}
     write_json(attempt.facts_file, alive)
     assert run.state().name == "running"
-    write_json(attempt.facts_file, {**alive, "pid_start": alive["pid_start"] - 1})  # another process has the pid now
+    # another process has the pid now
+    write_json(attempt.facts_file, {**alive, "pid_start": alive["pid_start"] - 1})
     assert run.state().name == "failed"
     write_json(attempt.facts_file, {**alive, "boot": "before the reboot"})
     assert run.state().name == "failed"
@@ -81,7 +91,9 @@ def test_a_run_of_another_machine_lives_while_it_writes(tmp_path: Path) -> None:
     assert run.state().name == "failed"
 
 
-def test_runs_are_found_by_prefix_name_and_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_found_by_prefix_name_and_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAMPUP_RUNS", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(RunNotFound, match="no runs yet"):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rampup.records import read_jsonl
-from rampup.runtime import sampler as module
-from rampup.runtime.sampler import Sampler, gpus, tree_usage
+from rampup.rundir.records import read_jsonl
+from rampup.runtime.telemetry import sampler as module
+from rampup.runtime.telemetry.sampler import Sampler, gpus, tree_usage
 
 NVIDIA_SMI = """#!/bin/sh
 echo "0, 87, 1024, 40960"
@@ -77,7 +77,9 @@ def test_gpus_are_asked_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads((tmp_path / "system.jsonl").read_text())["gpus"][0] == first
 
 
-def test_a_broken_nvidia_smi_costs_only_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_nvidia_smi_costs_only_the_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -29,7 +29,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def settings(text: str) -> dict[str, str]:
     """The single settings of a slurm.conf; nodes and partitions are lines of their own."""
-    lines = [line for line in text.splitlines() if "=" in line and not line.startswith(("#", "NodeName", "Partition"))]
+    lines = [
+        line
+        for line in text.splitlines()
+        if "=" in line and not line.startswith(("#", "NodeName", "Partition"))
+    ]
     return dict(line.split("=", 1) for line in lines)
 
 
@@ -39,15 +43,23 @@ def partitions(text: str) -> dict[str, dict[str, str]]:
     return {table["PartitionName"]: table for table in tables}
 
 
-# the texts -----------------------------------------------------------------------------------------------------
+# the texts ----------------------------------------------------------------------------------------
 
 
 def test_nothing_of_the_machine_is_used() -> None:
     text = configuration.slurm_conf(THERE, TWO, HERE) + configuration.slurmdbd_conf(THERE, HERE)
     text += configuration.mariadb_conf(THERE, HERE)
-    lines = [line.replace("=", " ").replace(",", " ") for line in text.splitlines() if not line.startswith("#")]
+    lines = [
+        line.replace("=", " ").replace(",", " ")
+        for line in text.splitlines()
+        if not line.startswith("#")
+    ]
     paths = [word for line in lines for word in line.split()]
-    outside = [path for path in paths if path.startswith("/") and not path.startswith(("/s/box/", "/tmp/rampup-x/"))]
+    outside = [
+        path
+        for path in paths
+        if path.startswith("/") and not path.startswith(("/s/box/", "/tmp/rampup-x/"))
+    ]
     assert outside == ["/bin/true"]
     assert "skip-networking" in text and "tmpdir=/s/box/" in text
 
@@ -63,8 +75,13 @@ def test_every_node_has_its_port_memory_and_gpus() -> None:
     text = configuration.slurm_conf(THERE, TWO, HERE)
     node = next(line for line in text.splitlines() if line.startswith("NodeName"))
     assert "NodeName=node[1-2] " in node and " Port=[30003,30004] " in node
-    assert " RealMemory=8000 " in node and " CPUs=8 " in node and node.endswith("Gres=gpu:pretend:3")
-    assert settings(text)["SlurmctldPort"] == "30001" and settings(text)["AccountingStoragePort"] == "30002"
+    assert (
+        " RealMemory=8000 " in node and " CPUs=8 " in node and node.endswith("Gres=gpu:pretend:3")
+    )
+    assert (
+        settings(text)["SlurmctldPort"] == "30001"
+        and settings(text)["AccountingStoragePort"] == "30002"
+    )
     assert configuration.gres_conf(THERE, TWO).splitlines() == [
         "NodeName=node1 Name=gpu Type=pretend File=/s/box/gpu/gpu[0-2]",
         "NodeName=node2 Name=gpu Type=pretend File=/s/box/gpu/gpu[0-2]",
@@ -72,7 +89,9 @@ def test_every_node_has_its_port_memory_and_gpus() -> None:
 
 
 def test_further_lines_come_last() -> None:
-    text = configuration.slurm_conf(THERE, Options(nodes=2, further="PartitionName=gpu Nodes=node1\n"), HERE)
+    text = configuration.slurm_conf(
+        THERE, Options(nodes=2, further="PartitionName=gpu Nodes=node1\n"), HERE
+    )
     assert text.endswith("# from --slurm-conf\nPartitionName=gpu Nodes=node1\n")
     assert "--slurm-conf" not in configuration.slurm_conf(THERE, TWO, HERE)
 
@@ -90,18 +109,29 @@ def test_only_urgent_preempts() -> None:
         "long": "1",
         "urgent": "100",
     }
-    assert [name for name, table in found.items() if table.get("GraceTime") == "9"] == ["normal", "debug", "long"]
+    assert [name for name, table in found.items() if table.get("GraceTime") == "9"] == [
+        "normal",
+        "debug",
+        "long",
+    ]
     assert [name for name, table in found.items() if table.get("Default") == "YES"] == ["normal"]
 
 
 def test_options_reach_slurm_conf() -> None:
     usual = settings(configuration.slurm_conf(THERE, Options(nodes=2), HERE))
-    assert (usual["JobRequeue"], usual["MaxArraySize"], usual["SlurmdTimeout"]) == ("1", "1001", "30")
+    assert (usual["JobRequeue"], usual["MaxArraySize"], usual["SlurmdTimeout"]) == (
+        "1",
+        "1001",
+        "30",
+    )
     assert usual["AccountingStorageType"] == "accounting_storage/slurmdbd"
     other = Options(nodes=2, requeue=False, max_array_size=20, node_timeout_s=6, accounting=False)
     found = settings(configuration.slurm_conf(THERE, other, HERE))
     assert (found["JobRequeue"], found["MaxArraySize"], found["SlurmdTimeout"]) == ("0", "20", "6")
-    assert found["AccountingStorageType"] == "accounting_storage/none" and "AccountingStorageHost" not in found
+    assert (
+        found["AccountingStorageType"] == "accounting_storage/none"
+        and "AccountingStorageHost" not in found
+    )
 
 
 def test_the_profile_is_toml() -> None:
@@ -121,11 +151,13 @@ def test_the_profile_is_toml() -> None:
         "max_tasks_per_node": 8,
         "requeue": True,
     }
-    without = tomllib.loads(configuration.profile(THERE, Options(nodes=2, accounting=False, requeue=False)))
+    without = tomllib.loads(
+        configuration.profile(THERE, Options(nodes=2, accounting=False, requeue=False))
+    )
     assert "account" not in without and without["requeue"] is False
 
 
-# names and places ----------------------------------------------------------------------------------------------
+# names and places ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["", "Box", "1box", "a b", "../up", "a/b", "x" * 32, "a.b", "-n"])
@@ -134,7 +166,9 @@ def test_bad_names_are_refused(home: Path, name: str) -> None:
         layout.find(name)
 
 
-def test_a_path_that_slurm_conf_can_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_path_that_slurm_conf_can_not_hold_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "my state"))
     with pytest.raises(Refused, match="my state"):
         layout.check(layout.find("box"))
@@ -163,12 +197,14 @@ def test_a_long_path_keeps_its_sockets_elsewhere(
     try:
         assert layout.find("box") == made, "the record tells where"
         assert made.munge_socket.parent.is_dir() and (made.spool / "node2").is_dir()
-        assert (made.short.parent == Path("/tmp")) is elsewhere and made.short.stat().st_mode & 0o077 == 0
+        assert (
+            made.short.parent == Path("/tmp")
+        ) is elsewhere and made.short.stat().st_mode & 0o077 == 0
     finally:
         shutil.rmtree(made.short)
 
 
-# the machine ---------------------------------------------------------------------------------------------------
+# the machine --------------------------------------------------------------------------------------
 
 
 def test_ports_are_held_until_the_daemons_have_them() -> None:
@@ -187,25 +223,45 @@ def test_only_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
     with pytest.raises(Refused) as nothing:
         machine.check_packages(Options())
     assert nothing.value.hint == "apt-get install slurm-wlm munge slurmdbd mariadb-server"
-    for name in ("slurmctld", "slurmd", "slurmstepd", *machine.CLIENTS, "mariadbd", "mariadb-install-db"):
+    for name in (
+        "slurmctld",
+        "slurmd",
+        "slurmstepd",
+        *machine.CLIENTS,
+        "mariadbd",
+        "mariadb-install-db",
+    ):
         (tmp_path / name).touch(mode=0o755)
     with pytest.raises(Refused) as some:
         machine.check_packages(Options())
-    assert some.value.hint == "apt-get install munge slurmdbd" and "munged, slurmdbd" in some.value.message
+    assert (
+        some.value.hint == "apt-get install munge slurmdbd"
+        and "munged, slurmdbd" in some.value.message
+    )
     (tmp_path / "munged").touch(mode=0o755)
     machine.check_packages(Options(accounting=False))
 
 
 def test_the_environment_is_this_sandbox_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SLURM_CONF", "SLURM_JOB_ID", "SBATCH_PARTITION", "SQUEUE_FORMAT", "SACCT_FORMAT", "MYSQL_HOST"):
+    for name in (
+        "SLURM_CONF",
+        "SLURM_JOB_ID",
+        "SBATCH_PARTITION",
+        "SQUEUE_FORMAT",
+        "SACCT_FORMAT",
+        "MYSQL_HOST",
+    ):
         monkeypatch.setenv(name, "elsewhere")
     found = machine.environment(THERE)
     assert "elsewhere" not in found.values()
-    assert found["SLURM_CONF"] == "/s/box/slurm.conf" and found["MYSQL_UNIX_PORT"] == "/tmp/rampup-x/run/mariadb"
+    assert (
+        found["SLURM_CONF"] == "/s/box/slurm.conf"
+        and found["MYSQL_UNIX_PORT"] == "/tmp/rampup-x/run/mariadb"
+    )
     assert "/usr/sbin" in found["PATH"].split(":")
 
 
-# whose process is it -------------------------------------------------------------------------------------------
+# whose process is it ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -213,13 +269,18 @@ def box(tmp_path: Path) -> Layout:
     return Layout("box", tmp_path / "box", tmp_path / "box", tmp_path / "box.toml")
 
 
-def started(name: str, folder: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    name: str, folder: Path, *arguments: str, **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process of that name that waits; /bin/sh by another name."""
     program = folder / name
     program.symlink_to("/bin/sh")
     words = [str(program), "-c", "echo; read line", name, *arguments]
-    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline()  # only now its words can be read in /proc
+    with subprocess.Popen(
+        words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        # only now its words can be read in /proc
+        assert process.stdout is not None and process.stdout.readline()
         yield process
         process.kill()
 
@@ -240,14 +301,21 @@ def started(name: str, folder: Path, *arguments: str, **environment: str) -> Ite
     ],
 )
 def test_only_processes_of_the_sandbox_are_found(
-    box: Layout, tmp_path: Path, name: str, argument: str, environment: dict[str, str], belongs: bool
+    box: Layout,
+    tmp_path: Path,
+    name: str,
+    argument: str,
+    environment: dict[str, str],
+    belongs: bool,
 ) -> None:
     filled = {key: value.format(box=box.directory) for key, value in environment.items()}
     for process in started(name, tmp_path, argument.format(box=box.directory), **filled):
         assert (process.pid in leftovers.processes_of(box)) is belongs
 
 
-def test_children_belong_to_their_parents_and_nodes_are_told_apart(box: Layout, tmp_path: Path) -> None:
+def test_children_belong_to_their_parents_and_nodes_are_told_apart(
+    box: Layout, tmp_path: Path
+) -> None:
     child = "import subprocess; subprocess.Popen(['sleep', '100'], env={}); input()"
     env = {"SLURM_CONF": str(box.slurm_conf), "SLURMD_NODENAME": "node2"}
     with subprocess.Popen([sys.executable, "-c", child], env=env, stdin=subprocess.PIPE) as task:

@@ -1,4 +1,5 @@
-"""Checkpoints are written beside the training; what goes wrong there is told, tried again once, and then ends it."""
+"""Checkpoints are written beside the training; what goes wrong there is told, tried again once, and
+then ends it."""
 
 import threading
 from collections.abc import Callable
@@ -7,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from rampup.core.times import every_of
 from rampup.errors import Superseded
-from rampup.rundir import RunDir
-from rampup.runtime.cadence import Cadence
-from rampup.runtime.checkpoint import CheckpointStore, steps_of, verified
-from rampup.runtime.metrics import NoEvents
-from rampup.runtime.saving import Cost, NoSaving, Saving, Snapshot
+from rampup.rundir.files import RunDir
+from rampup.runtime.checkpoints.cadence import Cadence
+from rampup.runtime.checkpoints.saving import Cost, NoSaving, Saving, Snapshot
+from rampup.runtime.checkpoints.store import CheckpointStore, steps_of, verified
 from rampup.runtime.storage import StorageError
-from rampup.times import every_of
+from rampup.runtime.telemetry.metrics import NoEvents
 
 
 class Events(NoEvents):
@@ -35,7 +36,12 @@ class Scene:
         self.cadence = Cadence(every_of(every), lambda: self.now)
         self.store = CheckpointStore(self.run, 1)
         self.saving = Saving(
-            self.store, self.cadence, 2, self.events, before_commit=lambda: self.before(), clock=lambda: self.now
+            self.store,
+            self.cadence,
+            2,
+            self.events,
+            before_commit=lambda: self.before(),
+            clock=lambda: self.now,
         )
         self.cadence.begin(10)
 
@@ -117,7 +123,7 @@ def test_keeps_the_newest_and_the_best(scene: Scene) -> None:
     assert scene.settle() == [4, 3, 2]
 
 
-# the best ---------------------------------------------------------------------------------------------------------
+# the best -----------------------------------------------------------------------------------------
 
 
 def test_the_best_waits_until_it_can_be_afforded(scene: Scene) -> None:
@@ -167,16 +173,23 @@ def test_the_memory_of_the_best_is_not_changed_while_it_is_read(scene: Scene) ->
     assert go_on.is_set()
 
 
-# failures ---------------------------------------------------------------------------------------------------------
+# failures -----------------------------------------------------------------------------------------
 
 
-def test_one_failure_is_told_and_tried_again(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_failure_is_told_and_tried_again(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
     scene.save(1)
     scene.settle()
     scene.break_disk()
     scene.save(2)
     assert scene.settle() == [1] and verified(scene.run, 1)
-    assert capsys.readouterr().out.count("error: the checkpoint of step 2 was not saved: can't write it: No space") == 1
+    assert (
+        capsys.readouterr().out.count(
+            "error: the checkpoint of step 2 was not saved: can't write it: No space"
+        )
+        == 1
+    )
     assert [(row["what"], row["step"]) for row in scene.events.rows] == [("save_failed", 2)]
     assert not scene.pass_time(5) and scene.pass_time(5.1), "the next chance comes soon"
     scene.before = lambda: None
@@ -248,14 +261,19 @@ def test_a_ghost_is_told_so(scene: Scene, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "" and scene.events.rows == []
 
 
-# small things -----------------------------------------------------------------------------------------------------
+# small things -------------------------------------------------------------------------------------
 
 
 def test_the_cost_counts_the_stall(scene: Scene) -> None:
     with scene.saving.stalled():
         scene.now += 3.0
     assert scene.saving.cost.stall_s == 3.0
-    assert Cost(2, 3.0, 1.0).of(400.0) == {"count": 2, "stall_s": 3.0, "write_s": 1.0, "share": 0.01}
+    assert Cost(2, 3.0, 1.0).of(400.0) == {
+        "count": 2,
+        "stall_s": 3.0,
+        "write_s": 1.0,
+        "share": 0.01,
+    }
 
 
 def test_never_and_other_ranks_write_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rampup.rundir import RunDir
+from rampup.rundir.files import RunDir
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,19 +23,34 @@ class Script:
         self.attempt = self.run.attempt(1)
 
     def __call__(
-        self, text: str, inside: dict[str, Any] | None = None, limit: int = 0, attempt: int = 1, **env: str
+        self,
+        text: str,
+        inside: dict[str, Any] | None = None,
+        limit: int = 0,
+        attempt: int = 1,
+        **env: str,
     ) -> Any:
         script = self.folder / "train.py"
         script.write_text("import rampup\n" + textwrap.dedent(text))
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("RAMPUP_")}
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith("RAMPUP_")
+        }
         if inside is not None:
             self.attempt = self.run.attempt(attempt)
             self.attempt.path.mkdir(parents=True)
             self.run.config_file.write_text(json.dumps({"kind": "command", "train": inside}))
             env |= {"RAMPUP_RUN_DIR": str(self.run.path), "RAMPUP_ATTEMPT": str(attempt)}
-        argv = ["bash", "-c", f'ulimit -f {limit or "unlimited"}; exec "$0" "$1"', sys.executable, str(script)]
+        argv = [
+            "bash",
+            "-c",
+            f'ulimit -f {limit or "unlimited"}; exec "$0" "$1"',
+            sys.executable,
+            str(script),
+        ]
         all_env = {**clean, "PYTHONPATH": str(ROOT), **env}
-        return subprocess.run(argv, env=all_env, capture_output=True, text=True, timeout=30, cwd="/")
+        return subprocess.run(
+            argv, env=all_env, capture_output=True, text=True, timeout=30, cwd="/"
+        )
 
 
 @pytest.fixture
@@ -97,10 +112,22 @@ def test_other_ranks_write_nothing(script: Script) -> None:
 
 
 def test_an_exception_is_kept_and_still_printed(script: Script) -> None:
-    done = script("run = rampup.init()\nrun.log(step=1, loss=2.0)\nraise KeyError('as planned')", inside={}, RANK="0")
-    assert done.returncode == 1 and "KeyError: 'as planned'" in done.stderr and "Traceback" in done.stderr
+    done = script(
+        "run = rampup.init()\nrun.log(step=1, loss=2.0)\nraise KeyError('as planned')",
+        inside={},
+        RANK="0",
+    )
+    assert (
+        done.returncode == 1
+        and "KeyError: 'as planned'" in done.stderr
+        and "Traceback" in done.stderr
+    )
     (error,) = script.attempt.errors()
-    assert (error["rank"], error["type"], error["hint"]) == (0, "KeyError", "") and "train.py" in error["traceback"]
+    assert (error["rank"], error["type"], error["hint"]) == (
+        0,
+        "KeyError",
+        "",
+    ) and "train.py" in error["traceback"]
     assert len(script.attempt.metrics()) == 1 and script.attempt.event("end") is None
 
 
@@ -115,7 +142,9 @@ def test_a_full_disk_ends_it_with_its_code(script: Script, finish: str) -> None:
     assert done.returncode == 74
     assert f"error: can't write {script.attempt.metrics_file}: File too large" in done.stderr
     assert "df -h" in done.stderr and "Traceback" not in done.stderr
-    assert [row["step"] for row in script.attempt.metrics()] == list(range(len(script.attempt.metrics())))
+    assert [row["step"] for row in script.attempt.metrics()] == list(
+        range(len(script.attempt.metrics()))
+    )
     assert len(script.attempt.metrics()) > 50
 
 
@@ -130,7 +159,7 @@ def test_logging_after_the_end_is_refused(script: Script) -> None:
     assert done.returncode == 1 and "run.log() after run.finish()" in done.stderr
 
 
-# checkpoints ------------------------------------------------------------------------------------------------------
+# checkpoints --------------------------------------------------------------------------------------
 
 COUNTING = """
 import os, signal, time
@@ -159,10 +188,18 @@ def test_a_loop_that_is_asked_to_stop_goes_on_where_it_was(script: Script) -> No
     assert (done.returncode, done.stdout) == (0, "total 15\nstep=5 total=15\n"), done.stderr
     assert script.attempt.again() == "preempt" and kept(script) == ["step-3", "step-5"]
     stopped = script.attempt.event("stopped")
-    assert stopped is not None and stopped["checkpoints"]["count"] == 2 and script.attempt.event("end") is None
+    assert (
+        stopped is not None
+        and stopped["checkpoints"]["count"] == 2
+        and script.attempt.event("end") is None
+    )
     done = script(COUNTING, inside={}, attempt=2)
     assert done.stdout.splitlines()[0] == "resumed at step 5" and "total 55\n" in done.stdout
-    assert kept(script) == ["step-6", "step-9"] and script.attempt.event("end") and script.attempt.again() == ""
+    assert (
+        kept(script) == ["step-6", "step-9"]
+        and script.attempt.event("end")
+        and script.attempt.again() == ""
+    )
     assert [row["total"] for row in script.run.history()] == [1, 3, 6, 10, 15, 21, 28, 36, 45, 55]
 
 
@@ -170,7 +207,10 @@ def test_a_loop_that_is_killed_goes_on_from_its_last_checkpoint(script: Script) 
     assert script(COUNTING, inside={}, STOP_AT="8", HOW="SIGKILL").returncode == -9
     os.truncate(script.run.checkpoint(6) / "state.json", 5)
     done = script(COUNTING, inside={}, attempt=2)
-    assert "step-6 is damaged: state.json is not what was written; trying the one before" in done.stdout
+    assert (
+        "step-6 is damaged: state.json is not what was written; trying the one before"
+        in done.stdout
+    )
     assert "resumed at step 3\n" in done.stdout and "total 55\n" in done.stdout
     assert [row["total"] for row in script.run.history()] == [1, 3, 6, 10, 15, 21, 28, 36, 45, 55]
 
@@ -198,7 +238,10 @@ def test_other_ranks_save_nothing_and_resume_the_same(script: Script) -> None:
     assert not script.run.checkpoints.exists()
     script(COUNTING, inside={}, attempt=2)
     done = script(COUNTING, inside={}, attempt=3, RANK="1", WORLD_SIZE="2")
-    assert (done.returncode, done.stdout) == (0, "total 55\n") and kept(script) == ["step-6", "step-9"]
+    assert (done.returncode, done.stdout) == (0, "total 55\n") and kept(script) == [
+        "step-6",
+        "step-9",
+    ]
 
 
 def test_a_full_disk_in_the_last_checkpoint(script: Script) -> None:
@@ -208,8 +251,13 @@ def test_a_full_disk_in_the_last_checkpoint(script: Script) -> None:
         run.save({"x": "y" * 100_000}, 2)
         """
     done = script(text, inside={}, limit=20)
-    assert done.returncode == 74 and f"can't write {script.run.checkpoint(2)}: File too large" in done.stderr
-    assert "error: the checkpoint of step 2 was not saved" in done.stdout and kept(script) == ["step-1"]
+    assert (
+        done.returncode == 74
+        and f"can't write {script.run.checkpoint(2)}: File too large" in done.stderr
+    )
+    assert "error: the checkpoint of step 2 was not saved" in done.stdout and kept(script) == [
+        "step-1"
+    ]
     failed = script.attempt.event("save_failed")
     assert failed is not None and failed["step"] == 2
 
@@ -228,4 +276,6 @@ def test_a_ghost_ends_with_one_line(script: Script) -> None:
 
 def test_what_can_not_be_kept_is_named(script: Script) -> None:
     done = script("rampup.init().save({'a': [1, {'b': object()}]}, 1)", inside={})
-    assert done.returncode == 1 and "run.save can't keep state['a'][1]['b'], a object" in done.stderr
+    assert (
+        done.returncode == 1 and "run.save can't keep state['a'][1]['b'], a object" in done.stderr
+    )

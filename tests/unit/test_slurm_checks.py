@@ -1,4 +1,5 @@
-"""The checks before a submission that ask Slurm itself, look at storage, and what `doctor` says of a site."""
+"""The checks before a submission that ask Slurm itself, look at storage, and what `doctor` says of
+a site."""
 
 from pathlib import Path
 
@@ -18,11 +19,15 @@ from slurm_sites import (
     standing_in,
 )
 
-from rampup.data import fetch
-from rampup.diagnose import shared_storage, slurm, slurm_site, slurm_survey, storage
-from rampup.diagnose.catalogue import Finding, doctor, preflight
-from rampup.diagnose.slurm_site import Partition
-from rampup.spec import RecipeInfo
+from rampup.core.spec import RecipeInfo
+from rampup.datasets import fetch
+from rampup.diagnose.preflight import Finding, doctor, preflight
+from rampup.schedulers.slurm import check as slurm
+from rampup.schedulers.slurm import mounts as storage
+from rampup.schedulers.slurm import site as slurm_site
+from rampup.schedulers.slurm import storage as shared_storage
+from rampup.schedulers.slurm import survey as slurm_survey
+from rampup.schedulers.slurm.site import Partition
 
 
 @pytest.fixture
@@ -30,7 +35,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
     return standing_in(monkeypatch)
 
 
-# Slurm itself ---------------------------------------------------------------------------------------------------------
+# Slurm itself -------------------------------------------------------------------------------------
 
 
 def test_a_slurm_that_does_not_answer(site: Site, tmp_path: Path) -> None:
@@ -39,9 +44,14 @@ def test_a_slurm_that_does_not_answer(site: Site, tmp_path: Path) -> None:
     site.answers["scontrol ping"] = answer(1, down)
     error = refused_by_slurm(tmp_path)
     assert error.exit_code == 4
-    assert error.message == "the Slurm of cluster site does not answer: Slurmctld(primary) at vm is DOWN"
+    assert (
+        error.message
+        == "the Slurm of cluster site does not answer: Slurmctld(primary) at vm is DOWN"
+    )
     assert site.calls == ["scontrol"]
-    site.answers["scontrol ping"] = answer(0, "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n")
+    site.answers["scontrol ping"] = answer(
+        0, "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n"
+    )
     assert preflight(SPEC, tmp_path) == []
 
 
@@ -83,10 +93,14 @@ def test_accounts_and_qos_are_explained(site: Site, tmp_path: Path) -> None:
     assert error.hint == "did you mean rampup? known: rampup, root"
     nameless = replace(SPEC, cluster=replace(CLUSTER, account=None))
     assert refusal(tmp_path, nameless).hint == "--account, one of: rampup, root"
-    assert "Invalid account" in refused_by_slurm(tmp_path, asking(account="root")).message, "known, yet refused"
+    assert "Invalid account" in refused_by_slurm(tmp_path, asking(account="root")).message, (
+        "known, yet refused"
+    )
     site.refuses("allocation failure: Invalid qos specification\n")
     assert refusal(tmp_path, asking(qos="hihg")).hint == "did you mean high? known: high, normal"
-    site.answers["sacctmgr -nP"] = answer(1, err="You are not running a supported accounting_storage plugin\n")
+    site.answers["sacctmgr -nP"] = answer(
+        1, err="You are not running a supported accounting_storage plugin\n"
+    )
     assert "Invalid qos" in refused_by_slurm(tmp_path, asking(qos="hihg")).message
 
 
@@ -95,7 +109,9 @@ def test_accounting_is_asked_only_when_slurm_complains(site: Site, tmp_path: Pat
     assert "sacctmgr" not in site.calls
 
 
-def test_inside_an_allocation_nobody_is_asked(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inside_an_allocation_nobody_is_asked(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     (note,) = preflight(asking(nodes=2, partition="nope", time="90-0:0:0"), tmp_path)
@@ -106,7 +122,7 @@ def test_inside_an_allocation_nobody_is_asked(site: Site, tmp_path: Path, monkey
     assert site.calls == []
 
 
-# places ---------------------------------------------------------------------------------------------------------------
+# places -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -144,7 +160,9 @@ def test_shared_storage_is_known_by_its_type(mounted: Path, place: str, shared: 
 def test_links_lead_to_where_the_files_are(mounted: Path) -> None:
     (mounted / "home").mkdir()
     (mounted / "link").symlink_to(mounted / "home")
-    assert storage.is_shared(mounted / "link" / "runs", []) and not storage.is_shared(mounted / "else" / "runs", [])
+    assert storage.is_shared(mounted / "link" / "runs", []) and not storage.is_shared(
+        mounted / "else" / "runs", []
+    )
     assert storage.is_shared(mounted / "home" / "runs", [str(mounted / "link")])
 
 
@@ -163,15 +181,21 @@ def test_software_and_data_are_only_noted(mounted: Path, monkeypatch: pytest.Mon
     assert [one.level for one in shared_storage.software(private, package=True)] == ["note", "note"]
     assert [one.level for one in shared_storage.software(private, package=False)] == ["note"]
     assert [one.level for one in shared_storage.software(known, package=True)] == ["ok", "ok"]
-    recipe = RecipeInfo(name="mnist", about="", folder="/", engine="torch", entry="train:Mnist", data=("mnist",))
+    recipe = RecipeInfo(
+        name="mnist", about="", folder="/", engine="torch", entry="train:Mnist", data=("mnist",)
+    )
     training = replace(SPEC, kind="engine", recipe=recipe, cluster=private)
     monkeypatch.setattr(fetch, "folder", lambda name: mounted / "cache")
-    assert [one.id for one in shared_storage.needed(training)] == ["shared-python", "shared-rampup", "shared-data"]
+    assert [one.id for one in shared_storage.needed(training)] == [
+        "shared-python",
+        "shared-rampup",
+        "shared-data",
+    ]
     monkeypatch.setattr(fetch, "folder", lambda name: mounted / "home" / "cache")
     assert [one.level for one in shared_storage.needed(training)] == ["note", "note", "ok"]
 
 
-# doctor ---------------------------------------------------------------------------------------------------------------
+# doctor -------------------------------------------------------------------------------------------
 
 
 def test_doctor_tells_what_the_site_has(site: Site, tmp_path: Path) -> None:
@@ -190,11 +214,17 @@ def test_doctor_tells_what_is_wrong(site: Site, tmp_path: Path) -> None:
     wrong = replace(CLUSTER, account="nope", partition="long", shared=[])
     site.refuses("allocation failure: Invalid account or account/partition combination specified\n")
     found = {finding.id: finding for finding in slurm_survey.survey(wrong, tmp_path)}
-    assert {one.id for one in found.values() if one.level == "problem"} >= {"accounts", "account", "runs-shared"}
+    assert {one.id for one in found.values() if one.level == "problem"} >= {
+        "accounts",
+        "account",
+        "runs-shared",
+    }
     assert found["nodes"].level == "note" and "2 of its 40 nodes" in found["nodes"].cause
     assert all(one.level == "ok" or (one.cause and one.remedy) for one in found.values())
     site.answers["scontrol ping"] = answer(1, "Slurmctld(primary) at vm is DOWN\n")
-    assert [one.id for one in slurm_survey.survey(CLUSTER, tmp_path) if one.level == "problem"] == ["slurm"]
+    assert [one.id for one in slurm_survey.survey(CLUSTER, tmp_path) if one.level == "problem"] == [
+        "slurm"
+    ]
     site.answers["scontrol ping"] = answer(0, "Slurmctld(primary) at vm is UP\n")
     site.refuses("allocation failure: Invalid feature specification\n")
     problems = [one for one in slurm_survey.survey(CLUSTER, tmp_path) if one.level == "problem"]
@@ -218,16 +248,27 @@ def test_doctor_leaves_this_machine_alone_for_a_cluster(site: Site, tmp_path: Pa
 ])  # fmt: skip
 def test_preemption_in_words(partition: str, settings: dict[str, str], words: str) -> None:
     site = {**slurm_site.read_settings(SETTINGS), **settings}
-    assert words in slurm_survey.preemption(site, slurm_site.read_partitions(PARTITIONS)[partition], CLUSTER)
+    assert words in slurm_survey.preemption(
+        site, slurm_site.read_partitions(PARTITIONS)[partition], CLUSTER
+    )
 
 
 def test_preemption_without_requeue_or_with_grace() -> None:
-    settings, normal = slurm_site.read_settings(SETTINGS), Partition("p", preempt_mode="REQUEUE", grace_s=20)
-    assert "20 s later; if it has not ended by then, back" in slurm_survey.preemption(settings, normal, CLUSTER)
+    settings, normal = (
+        slurm_site.read_settings(SETTINGS),
+        Partition("p", preempt_mode="REQUEUE", grace_s=20),
+    )
+    assert "20 s later; if it has not ended by then, back" in slurm_survey.preemption(
+        settings, normal, CLUSTER
+    )
     stubborn = replace(CLUSTER, requeue=False)
-    assert slurm_survey.preemption(settings, normal, stubborn).endswith("the profile says requeue = false")
+    assert slurm_survey.preemption(settings, normal, stubborn).endswith(
+        "the profile says requeue = false"
+    )
     suspended = Partition("p", preempt_mode="GANG,SUSPEND")
-    assert "goes on when its nodes are free" in slurm_survey.preemption(settings, suspended, CLUSTER)
+    assert "goes on when its nodes are free" in slurm_survey.preemption(
+        settings, suspended, CLUSTER
+    )
 
 
 def test_findings_of_a_good_request_are_all_ok(site: Site, tmp_path: Path) -> None:

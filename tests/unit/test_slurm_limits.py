@@ -1,4 +1,5 @@
-"""What a run asks of Slurm, checked against what the site says of itself: each rule refuses its case, and only that."""
+"""What a run asks of Slurm, checked against what the site says of itself: each rule refuses its
+case, and only that."""
 
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from slurm_sites import (
     standing_in,
 )
 
-from rampup.diagnose import slurm_limits, slurm_site
-from rampup.diagnose.catalogue import preflight
-from rampup.diagnose.slurm_site import Associations, Nodes, Partition
-from rampup.schedulers import slurm_units
+from rampup.core import units as slurm_units
+from rampup.diagnose.preflight import preflight
+from rampup.schedulers.slurm import limits as slurm_limits
+from rampup.schedulers.slurm import site as slurm_site
+from rampup.schedulers.slurm.site import Associations, Nodes, Partition
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
     return standing_in(monkeypatch)
 
 
-# reading ----------------------------------------------------------------------------------------------------------
+# reading ------------------------------------------------------------------------------------------
 
 
 def test_partitions_are_read() -> None:
@@ -45,7 +47,17 @@ def test_nodes_are_read() -> None:
     assert found[0] == Nodes("normal", 4, 8, 6025, {"pretend": 4}, "idle")
     assert [one.gpus for one in found[2:4]] == [{}, {"a100": 4}]
     assert [one.in_service for one in found] == [True, True, True, True, False]
-    states = ("draining", "drained*", "maint", "idle*", "allocated+", "mixed-", "idle~", "powering_up", "reserved")
+    states = (
+        "draining",
+        "drained*",
+        "maint",
+        "idle*",
+        "allocated+",
+        "mixed-",
+        "idle~",
+        "powering_up",
+        "reserved",
+    )
     served = [Nodes("p", 1, 1, 1, {}, state).in_service for state in states]
     assert served == [False, False, False, False, True, True, True, True, True]
 
@@ -66,7 +78,9 @@ def test_generic_resources_are_read(gres: str, gpus: dict[str, int]) -> None:
 def test_settings_and_associations_are_read() -> None:
     found = slurm_site.read_settings(SETTINGS)
     assert (found["JobRequeue"], found["AuthInfo"]) == ("1", "socket=/run/munge,cred_expire=10")
-    assert slurm_site.read_associations(ASSOCIATIONS) == Associations({"rampup", "root"}, {"normal", "high"})
+    assert slurm_site.read_associations(ASSOCIATIONS) == Associations(
+        {"rampup", "root"}, {"normal", "high"}
+    )
     assert slurm_site.read_associations("") == Associations(set(), set())
 
 
@@ -86,16 +100,22 @@ def test_times_are_read(text: str, seconds: float | None) -> None:
     assert slurm_units.seconds(text) == seconds
 
 
-# what a run asks for ------------------------------------------------------------------------------------------------
+# what a run asks for ------------------------------------------------------------------------------
 
 
 def test_what_fits_passes_with_few_calls(site: Site, tmp_path: Path) -> None:
-    fitting = asking(nodes=4, tasks_per_node=4, cpus_per_task=2, gpus_per_node=4, mem="6000M", time="1-00:00:00")
+    fitting = asking(
+        nodes=4, tasks_per_node=4, cpus_per_task=2, gpus_per_node=4, mem="6000M", time="1-00:00:00"
+    )
     assert preflight(fitting, tmp_path) == []
     assert sorted(site.calls) == ["sbatch", "scontrol", "scontrol", "sinfo"]
     assert "#SBATCH --nodes=4\n" in site.script and f"--output={tmp_path}/" in site.script
     assert (
-        preflight(asking(nodes=8, tasks_per_node=4, gpus_per_node=4, partition="long", time="90-0:0:0"), tmp_path) == []
+        preflight(
+            asking(nodes=8, tasks_per_node=4, gpus_per_node=4, partition="long", time="90-0:0:0"),
+            tmp_path,
+        )
+        == []
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -124,8 +144,16 @@ def test_what_does_not_fit_is_refused(
 
 
 def test_one_of_several_partitions_is_enough(site: Site, tmp_path: Path) -> None:
-    assert preflight(asking(partition="debug,long", time="2-0:0:0", nodes=20, tasks_per_node=64), tmp_path) == []
-    assert "at most 1-00:00:00" in refusal(tmp_path, asking(partition="debug,normal", time="2-0:0:0")).message
+    assert (
+        preflight(
+            asking(partition="debug,long", time="2-0:0:0", nodes=20, tasks_per_node=64), tmp_path
+        )
+        == []
+    )
+    assert (
+        "at most 1-00:00:00"
+        in refusal(tmp_path, asking(partition="debug,normal", time="2-0:0:0")).message
+    )
 
 
 def test_a_qos_or_a_reservation_may_lift_the_limits(site: Site, tmp_path: Path) -> None:
@@ -141,7 +169,9 @@ def test_the_default_partition_counts_when_none_is_named(site: Site, tmp_path: P
     assert refusal(tmp_path, nameless).hint == "--partition, one of: normal, debug, long"
 
 
-@pytest.mark.parametrize(("state", "level"), [("DOWN", "note"), ("DRAIN", "problem"), ("INACTIVE", "problem")])
+@pytest.mark.parametrize(
+    ("state", "level"), [("DOWN", "note"), ("DRAIN", "problem"), ("INACTIVE", "problem")]
+)
 def test_partitions_that_are_not_up(state: str, level: str) -> None:
     known = {"a": Partition("a", state, nodes=1), "b": Partition("b", nodes=1)}
     (found,) = slurm_limits.existing({"partition": "a"}, known)
@@ -150,7 +180,9 @@ def test_partitions_that_are_not_up(state: str, level: str) -> None:
 
 
 def test_gpu_types(site: Site, tmp_path: Path) -> None:
-    wanting = replace(asking(gpus_per_node=4, tasks_per_node=4), cluster=replace(CLUSTER, gpu_type="a10"))
+    wanting = replace(
+        asking(gpus_per_node=4, tasks_per_node=4), cluster=replace(CLUSTER, gpu_type="a10")
+    )
     error = refusal(tmp_path, wanting)
     assert "no node has GPUs of type 'a10'" in error.message and "did you mean a100?" in error.hint
     elsewhere = refusal(tmp_path, replace(wanting, cluster=replace(CLUSTER, gpu_type="a100")))

@@ -4,7 +4,7 @@ import pytest
 from job_scripts import RUN_DIR, make_spec
 
 from rampup.errors import Refused
-from rampup.schedulers.slurm_options import FLAGS, OWN, clock, directive, options_of
+from rampup.schedulers.slurm.options import FLAGS, OWN, clock, directive, options_of
 
 
 def options(*words: str, **profile: object) -> dict[str, str]:
@@ -41,13 +41,17 @@ def test_what_rampup_must_know_stays_with_rampup(key: str) -> None:
     assert refused.value.hint
 
 
-@pytest.mark.parametrize("short", ["ntasks-per-n", "job-n", "outp", "no", "cpus-per-t", "gpus-per-n", "clust"])
+@pytest.mark.parametrize(
+    "short", ["ntasks-per-n", "job-n", "outp", "no", "cpus-per-t", "gpus-per-n", "clust"]
+)
 def test_sbatch_takes_beginnings_of_names_and_we_do_not(short: str) -> None:
     with pytest.raises(Refused, match="can't be set"):
         options(f"{short}=2")
 
 
-@pytest.mark.parametrize("key", ["", "N", "n", "-N", "Comment", "a b", "comment\n", "é", "x;y", "-", "a--b", "a-"])
+@pytest.mark.parametrize(
+    "key", ["", "N", "n", "-N", "Comment", "a b", "comment\n", "é", "x;y", "-", "a--b", "a-"]
+)
 def test_names_are_long_names(key: str) -> None:
     with pytest.raises(Refused, match="long name"):
         options(f"{key}=2")
@@ -64,16 +68,27 @@ def test_a_profile_may_set_defaults_but_no_ranks() -> None:
 def test_memory_is_said_in_one_way() -> None:
     site = {"mem-per-cpu": "4G"}
     assert "mem-per-cpu" not in options_of(make_spec({"mem": "8G"}, sbatch=site), RUN_DIR, "abc234")
-    both = options_of(make_spec({"mem": "8G", "slurm": ["mem-per-gpu=9G"]}, sbatch=site), RUN_DIR, "abc234")
-    assert {key: value for key, value in both.items() if key.startswith("mem")} == {"mem-per-gpu": "9G"}
+    both = options_of(
+        make_spec({"mem": "8G", "slurm": ["mem-per-gpu=9G"]}, sbatch=site), RUN_DIR, "abc234"
+    )
+    assert {key: value for key, value in both.items() if key.startswith("mem")} == {
+        "mem-per-gpu": "9G"
+    }
 
 
 def test_generic_resources_add_up() -> None:
     asked = {"gpus_per_node": 2, "slurm": ["gres=nvme:1"]}
-    assert options_of(make_spec(asked, gpu_directive="gres"), RUN_DIR, "abc234")["gres"] == "gpu:2,nvme:1"
+    assert (
+        options_of(make_spec(asked, gpu_directive="gres"), RUN_DIR, "abc234")["gres"]
+        == "gpu:2,nvme:1"
+    )
     assert options_of(make_spec(asked), RUN_DIR, "abc234")["gres"] == "nvme:1"
 
 
 def test_times_are_whole() -> None:
-    assert [clock(seconds) for seconds in (30, 5_400, 90_061)] == ["0-00:00:30", "0-01:30:00", "1-01:01:01"]
+    assert [clock(seconds) for seconds in (30, 5_400, 90_061)] == [
+        "0-00:00:30",
+        "0-01:30:00",
+        "1-01:01:01",
+    ]
     assert options_of(make_spec({"time": "90"}), RUN_DIR, "abc234")["time"] == "0-01:30:00"

@@ -1,12 +1,13 @@
-"""Asking Slurm: what is read from squeue and sacct, and what is never asked twice. Stand-ins for both."""
+"""Asking Slurm: what is read from squeue and sacct, and what is never asked twice. Stand-ins for
+both."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from rampup.schedulers.slurm_query import Job, ask, key_of
-from rampup.spec import Cluster
+from rampup.core.spec import Cluster
+from rampup.schedulers.slurm.query import Job, ask, key_of
 
 CLUSTER = Cluster(name="site", scheduler="slurm")
 
@@ -22,7 +23,9 @@ class Slurm:
 
     def says(self, name: str, text: str, code: int = 0) -> None:
         (self.bin / f"{name}.txt").write_text(text)
-        (self.bin / name).write_text(f'#!/bin/sh\necho {name} >> {self.calls}\ncat "$0.txt"\nexit {code}\n')
+        (self.bin / name).write_text(
+            f'#!/bin/sh\necho {name} >> {self.calls}\ncat "$0.txt"\nexit {code}\n'
+        )
         (self.bin / name).chmod(0o755)
 
     def asked(self) -> list[str]:
@@ -40,19 +43,24 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 
 def test_one_question_for_all_and_none_for_what_has_ended(site: Slurm) -> None:
-    site.says("squeue", "7|RUNNING|None|2026-01-01T00:00:00|node[1-2]|it-a\n8|PENDING|Priority|N/A||it|b\n")
+    site.says(
+        "squeue",
+        "7|RUNNING|None|2026-01-01T00:00:00|node[1-2]|it-a\n8|PENDING|Priority|N/A||it|b\n",
+    )
     site.says("sacct", "6|CANCELLED by 1000|None|node1|it-c\n")
     keys = [key_of("7", "it-a"), key_of("8", "it|b"), key_of("6", "it-c")]
     answer = ask(CLUSTER, keys, 0.0)
     assert [answer.jobs[key].state for key in keys] == ["RUNNING", "PENDING", "CANCELLED"]
     assert answer.jobs[keys[0]] == Job("RUNNING", "None", "2026-01-01T00:00:00", "node[1-2]")
     assert site.asked() == ["squeue", "sacct"]
-    assert ask(CLUSTER, keys, 60.0).jobs[keys[0]].state == "RUNNING" and site.asked() == []  # fresh enough
+    # fresh enough
+    assert ask(CLUSTER, keys, 60.0).jobs[keys[0]].state == "RUNNING" and site.asked() == []
     assert ask(CLUSTER, keys[2:], 0.0).jobs[keys[2]].ended and site.asked() == []  # it has ended
 
 
 def test_an_id_that_is_used_again_is_another_job(site: Slurm) -> None:
-    """After `sandbox down` and `up` the numbers begin anew, and the cache still knows the old ones."""
+    """After `sandbox down` and `up` the numbers begin anew, and the cache still knows the old
+    ones."""
     site.says("squeue", "1|COMPLETED|None|N/A|node1|it-old\n")
     assert ask(CLUSTER, [key_of("1", "it-old")], 0.0).jobs[key_of("1", "it-old")].ended
     site.says("squeue", "1|RUNNING|None|N/A|node1|it-new\n")
@@ -62,7 +70,9 @@ def test_an_id_that_is_used_again_is_another_job(site: Slurm) -> None:
 
 
 def test_a_site_without_accounts(site: Slurm) -> None:
-    (site.bin / "sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
+    (site.bin / "sacct").write_text(
+        "#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n"
+    )
     answer = ask(CLUSTER, [key_of("5", "it-a")], 0.0)
     assert (answer.jobs, answer.problem) == ({}, "")
 

@@ -1,4 +1,5 @@
-"""Submitting: a clean environment, one job and only one, its id as sbatch tells it. Stand-ins for Slurm itself."""
+"""Submitting: a clean environment, one job and only one, its id as sbatch tells it. Stand-ins for
+Slurm itself."""
 
 import os
 from collections.abc import Callable
@@ -6,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rampup import rundir
+from rampup.core.spec import Cluster
 from rampup.errors import SchedulerError
-from rampup.rundir import RunDir
-from rampup.schedulers import slurm
-from rampup.schedulers.slurm_commands import call, clean_environment
-from rampup.spec import Cluster
+from rampup.rundir import files as rundir
+from rampup.rundir.files import RunDir
+from rampup.schedulers.slurm import submit as slurm
+from rampup.schedulers.slurm.commands import call, clean_environment
 
 CLUSTER = Cluster(name="site", scheduler="slurm")
 Programs = Callable[..., Path]
@@ -19,12 +20,15 @@ Programs = Callable[..., Path]
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    return rundir.create(tmp_path / "runs" / "20260101-000000-it-abc234", {"id": "abc234"}, lambda made: None)
+    return rundir.create(
+        tmp_path / "runs" / "20260101-000000-it-abc234", {"id": "abc234"}, lambda made: None
+    )
 
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
-    """Write programs into a directory at the head of PATH; each call is noted in the file that is returned."""
+    """Write programs into a directory at the head of PATH; each call is noted in the file that is
+    returned."""
     folder, calls = tmp_path / "bin", tmp_path / "calls"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -40,9 +44,26 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 
 def test_the_environment_of_a_submission_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    leftovers = {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "2", "SBATCH_PARTITION": "x", "SRUN_CPUS_PER_TASK": "9"}
-    ranks = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "n", "MASTER_PORT": "1", "PMI_RANK": "0"}
-    for name, value in {**leftovers, **ranks, "SLURM_CONF": "/etc/other.conf", "MY_OWN": "kept"}.items():
+    leftovers = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_CPUS_PER_TASK": "2",
+        "SBATCH_PARTITION": "x",
+        "SRUN_CPUS_PER_TASK": "9",
+    }
+    ranks = {
+        "RANK": "3",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "n",
+        "MASTER_PORT": "1",
+        "PMI_RANK": "0",
+    }
+    for name, value in {
+        **leftovers,
+        **ranks,
+        "SLURM_CONF": "/etc/other.conf",
+        "MY_OWN": "kept",
+    }.items():
         monkeypatch.setenv(name, value)
     env = clean_environment(CLUSTER)
     assert not (set(leftovers) | set(ranks)) & set(env)
@@ -51,11 +72,16 @@ def test_the_environment_of_a_submission_is_clean(monkeypatch: pytest.MonkeyPatc
     assert clean_environment(named)["SLURM_CONF"] == "/sandbox/slurm.conf"
 
 
-def test_one_of_several_clusters_is_asked_and_its_jobs_do_not_hear_of_it(programs: Programs) -> None:
+def test_one_of_several_clusters_is_asked_and_its_jobs_do_not_hear_of_it(
+    programs: Programs,
+) -> None:
     told = 'echo "$0 $* ${SLURM_CLUSTERS:-none}"'
     programs(squeue=told, sacct=told, sbatch=told)
     snowy = Cluster(name="site", slurm_cluster="snowy")
-    said = [call(snowy, [name, "-x"], 5.0).stdout.rpartition("/")[2] for name in ("squeue", "sacct", "sbatch")]
+    said = [
+        call(snowy, [name, "-x"], 5.0).stdout.rpartition("/")[2]
+        for name in ("squeue", "sacct", "sbatch")
+    ]
     assert said == ["squeue -x snowy\n", "sacct --clusters=snowy -x snowy\n", "sbatch -x none\n"]
     assert call(CLUSTER, ["sacct", "-x"], 5.0).stdout.endswith("sacct -x none\n")
 
@@ -76,27 +102,43 @@ def test_a_refusal_is_told_and_not_tried_again(run: RunDir, programs: Programs) 
 
 
 def test_a_lost_answer_is_looked_up_by_name(run: RunDir, programs: Programs) -> None:
-    calls = programs(sbatch="echo 'sbatch: error: Socket timed out' >&2; exit 1", squeue="echo 4712")
+    calls = programs(
+        sbatch="echo 'sbatch: error: Socket timed out' >&2; exit 1", squeue="echo 4712"
+    )
     assert slurm.submit(run, CLUSTER, "it-abc234") == "4712"
     assert [line.split()[0] for line in calls.read_text().splitlines()] == ["sbatch", "squeue"]
     assert "--name=it-abc234" in calls.read_text()
 
 
-def test_the_job_of_an_attempt_before_is_not_taken_for_the_lost_one(run: RunDir, programs: Programs) -> None:
+def test_the_job_of_an_attempt_before_is_not_taken_for_the_lost_one(
+    run: RunDir, programs: Programs
+) -> None:
     """A resumed run has the same name as its ended job, which Slurm still knows."""
     run.record("submitted", scheduler="slurm", cluster="site", job="4700")
-    programs(sbatch="echo 'sbatch: error: Socket timed out' >&2; exit 1", squeue="printf '4700\\n4712\\n'")
+    programs(
+        sbatch="echo 'sbatch: error: Socket timed out' >&2; exit 1",
+        squeue="printf '4700\\n4712\\n'",
+    )
     assert slurm.submit(run, CLUSTER, "it-abc234") == "4712"
 
 
-def test_a_controller_that_comes_back_gets_one_job(run: RunDir, programs: Programs, tmp_path: Path) -> None:
+def test_a_controller_that_comes_back_gets_one_job(
+    run: RunDir, programs: Programs, tmp_path: Path
+) -> None:
     gone = f"[ -e {tmp_path}/once ] && echo 4713 && exit 0; touch {tmp_path}/once; echo 'Unable to contact' >&2; exit 1"
     calls = programs(sbatch=gone, squeue="exit 0")
     assert slurm.submit(run, CLUSTER, "it-abc234") == "4713"
-    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["sbatch", "squeue", "sbatch", "squeue"]
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == [
+        "sbatch",
+        "squeue",
+        "sbatch",
+        "squeue",
+    ]
 
 
-def test_a_try_that_came_through_late_is_cancelled(run: RunDir, programs: Programs, tmp_path: Path) -> None:
+def test_a_try_that_came_through_late_is_cancelled(
+    run: RunDir, programs: Programs, tmp_path: Path
+) -> None:
     """The first squeue does not see the job yet; after the second sbatch there are two."""
     late = f"[ -e {tmp_path}/once ] && echo 4713 && exit 0; touch {tmp_path}/once; echo 'Socket timed out' >&2; exit 1"
     seen = f"[ -e {tmp_path}/looked ] && printf '4712\\n4713\\n'; touch {tmp_path}/looked; exit 0"
@@ -114,13 +156,18 @@ def test_an_sbatch_that_hangs_is_looked_up_too(
 
 
 def test_nobody_knows_whether_the_job_exists(run: RunDir, programs: Programs) -> None:
-    programs(sbatch="echo 'Socket timed out' >&2; exit 1", squeue="echo 'Unable to contact slurm' >&2; exit 1")
+    programs(
+        sbatch="echo 'Socket timed out' >&2; exit 1",
+        squeue="echo 'Unable to contact slurm' >&2; exit 1",
+    )
     with pytest.raises(SchedulerError, match="nobody knows whether the job exists"):
         slurm.submit(run, CLUSTER, "it-abc234")
 
 
 def test_cancel_takes_a_job_that_is_gone_for_cancelled(programs: Programs) -> None:
-    programs(scancel="echo 'scancel: error: Kill job error on job id 1: Invalid job id specified' >&2; exit 1")
+    programs(
+        scancel="echo 'scancel: error: Kill job error on job id 1: Invalid job id specified' >&2; exit 1"
+    )
     slurm.cancel(CLUSTER, "1")
     programs(scancel="echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(SchedulerError, match="Unable to contact"):

@@ -1,4 +1,5 @@
-"""Requested against used: what sacct really prints, our own samples, and when an option is advised."""
+"""Requested against used: what sacct really prints, our own samples, and when an option is
+advised."""
 
 import os
 import subprocess
@@ -11,13 +12,13 @@ from msgspec.structs import replace
 
 from rampup.cli import usage as words
 from rampup.cli.usage import advice, usage_json, usage_lines
-from rampup.clusters.load import load
+from rampup.config.clusters import load
 from rampup.errors import SchedulerError
-from rampup.records import append_json, write_json
-from rampup.rundir import RunDir
-from rampup.runtime import watch
-from rampup.schedulers import slurm_usage
-from rampup.schedulers.slurm_usage import Usage, asked_mb, better_options, read_sacct, usage_of
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import append_json, write_json
+from rampup.runtime.telemetry import watch
+from rampup.schedulers.slurm import usage as slurm_usage
+from rampup.schedulers.slurm.usage import Usage, asked_mb, better_options, read_sacct, usage_of
 
 # Slurm 22.05.8, `sacct -n -P -o FIELDS`: two nodes with two ranks each, and 2 CPUs per rank
 SACCT = """\
@@ -37,7 +38,7 @@ LARGE = Usage(
 )
 
 
-# sacct ----------------------------------------------------------------------------------------------------------------
+# sacct --------------------------------------------------------------------------------------------
 
 
 def test_sacct_is_read() -> None:
@@ -72,7 +73,7 @@ def test_memory_that_was_asked_for(text: str, megabytes: float | None) -> None:
     assert asked_mb(text, nodes=2, cpus=8) == megabytes
 
 
-# advice ---------------------------------------------------------------------------------------------------------------
+# advice -------------------------------------------------------------------------------------------
 
 
 def test_advice_names_the_option() -> None:
@@ -84,7 +85,12 @@ def test_advice_names_the_option() -> None:
     assert usage_lines(LARGE, "completed")[0] == (
         "used: 4 min 00 s of 1 h 00 min, 0.9 of 4 CPUs per rank, 3.9 GB of 24 GB of memory per node"
     )
-    assert [line.partition(":")[0] for line in usage_lines(LARGE, "completed")] == ["used", "note", "note", "note"]
+    assert [line.partition(":")[0] for line in usage_lines(LARGE, "completed")] == [
+        "used",
+        "note",
+        "note",
+        "note",
+    ]
 
 
 @pytest.mark.parametrize(("changes", "option"), [
@@ -112,11 +118,15 @@ def test_small_memory_is_advised_in_megabytes() -> None:
 def test_only_a_run_that_did_its_work_advises() -> None:
     assert usage_lines(LARGE, "timeout") == usage_lines(LARGE, "completed")[:1]
     assert usage_json(LARGE, "failed")["better"] == {}
-    assert usage_json(LARGE, "completed")["better"] == {"mem": "5G", "time": "0:06:00", "cpus-per-task": "1"}
+    assert usage_json(LARGE, "completed")["better"] == {
+        "mem": "5G",
+        "time": "0:06:00",
+        "cpus-per-task": "1",
+    }
     assert usage_json(None, "completed") is None and usage_lines(None, "completed") == []
 
 
-# a run ----------------------------------------------------------------------------------------------------------------
+# a run --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -154,13 +164,24 @@ def test_samples_tell_where_there_is_no_sacct(run: RunDir, monkeypatch: pytest.M
     assert usage_of(run, load("slurm")) == expected
 
 
-def test_sacct_is_believed_first_and_completed_by_samples(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sacct_is_believed_first_and_completed_by_samples(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     printed = [SACCT, "58|COMPLETED|00:01:40|01:00:00|16G|8|2||00:00:00|\n"]
-    monkeypatch.setattr(slurm_usage, "call", lambda *anything: subprocess.CompletedProcess([], 0, printed.pop(0), ""))
+    monkeypatch.setattr(
+        slurm_usage,
+        "call",
+        lambda *anything: subprocess.CompletedProcess([], 0, printed.pop(0), ""),
+    )
     assert usage_of(run, load("slurm")) == read_sacct(SACCT, ranks=4)
     mixed = usage_of(run, load("slurm"))
     assert mixed is not None
-    assert (mixed.source, mixed.mem_asked_mb, mixed.mem_used_mb, mixed.cpus_busy) == ("sacct", 8192, 900, 0.3)
+    assert (mixed.source, mixed.mem_asked_mb, mixed.mem_used_mb, mixed.cpus_busy) == (
+        "sacct",
+        8192,
+        900,
+        0.3,
+    )
 
 
 def test_only_runs_that_ended_on_a_cluster(run: RunDir) -> None:
@@ -169,7 +190,7 @@ def test_only_runs_that_ended_on_a_cluster(run: RunDir) -> None:
     assert words.usage_when_ended(run, "completed") is None
 
 
-# who samples --------------------------------------------------------------------------------------------------------
+# who samples --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("env", "sampled"), [
@@ -179,9 +200,18 @@ def test_only_runs_that_ended_on_a_cluster(run: RunDir) -> None:
     ({"RAMPUP_SUPERVISED": "1"}, False),
 ])  # fmt: skip
 def test_the_first_rank_of_a_node_samples(run: RunDir, env: dict[str, str], sampled: bool) -> None:
-    mine = {"RAMPUP_RUN_DIR": str(run.path), "RAMPUP_ATTEMPT": "1", "RAMPUP_NODE": "node9", "WORLD_SIZE": "4"}
+    mine = {
+        "RAMPUP_RUN_DIR": str(run.path),
+        "RAMPUP_ATTEMPT": "1",
+        "RAMPUP_NODE": "node9",
+        "WORLD_SIZE": "4",
+    }
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAMPUP_")}
-    subprocess.run([sys.executable, "-c", "import rampup; rampup.init()"], env={**kept, **mine, **env}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", "import rampup; rampup.init()"],
+        env={**kept, **mine, **env},
+        check=True,
+    )
     assert run.attempt(1).system_file("node9").exists() is sampled
 
 

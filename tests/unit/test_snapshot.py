@@ -1,4 +1,5 @@
-"""The copy of the user's code: what is in it, what is linked, and that a command runs from it as it ran before."""
+"""The copy of the user's code: what is in it, what is linked, and that a command runs from it as it
+ran before."""
 
 import os
 import subprocess
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rampup import codetree, snapshot
-from rampup.rundir import create, directory_of
-from rampup.snapshot import Snapshot, script_index, take
+from rampup.rundir.files import create, directory_of
+from rampup.runs import code as snapshot
+from rampup.runs import codetree
+from rampup.runs.code import Snapshot, script_index, take
 
 PRINT_DATA = """
 import helper
@@ -36,7 +38,8 @@ def git(root: Path, *words: str) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script, a module, and ignored data; in no repository, even if the test directory is in one."""
+    """A script, a module, and ignored data; in no repository, even if the test directory is in
+    one."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     root = tmp_path / "project"
     write(root, train_py=PRINT_DATA, helper_py="VERSION = 1", data__x_csv="42", notes_bin="b")
@@ -64,7 +67,9 @@ def copied(into: Path) -> set[str]:
 
 
 def linked(into: Path) -> set[str]:
-    found = (Path(place) / name for place, folders, names in os.walk(into) for name in [*folders, *names])
+    found = (
+        Path(place) / name for place, folders, names in os.walk(into) for name in [*folders, *names]
+    )
     return {str(path.relative_to(into)) for path in found if path.is_symlink()}
 
 
@@ -72,7 +77,7 @@ def ran(taken: Snapshot, cwd: Path) -> str:
     return subprocess.run(taken.argv, cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
-# in a repository ------------------------------------------------------------------------------------------------
+# in a repository ----------------------------------------------------------------------------------
 
 
 def test_every_attempt_runs_the_code_as_submitted(repository: Path, into: Path) -> None:
@@ -82,7 +87,9 @@ def test_every_attempt_runs_the_code_as_submitted(repository: Path, into: Path) 
     assert (taken.commit, taken.dirty) == (git(repository, "rev-parse", "HEAD"), False)
     write(repository, train_py="print('changed')", helper_py="VERSION = 2", here="")
     assert ran(taken, repository) == "1 42 True\n"
-    assert copied(into) == {"train.py", "helper.py", ".gitignore"} | {p for p in copied(into) if "__pycache__" in p}
+    assert copied(into) == {"train.py", "helper.py", ".gitignore"} | {
+        p for p in copied(into) if "__pycache__" in p
+    }
     assert linked(into) == {"data", "notes.bin"}
 
 
@@ -104,7 +111,10 @@ def test_a_dirty_tree_is_copied_as_it_is(repository: Path, into: Path, change: s
 
 
 def test_a_script_below_the_top_finds_what_lies_beside_it(repository: Path, into: Path) -> None:
-    write(repository, exp__run_py="from pathlib import Path; print((Path(__file__).parent / 'data/y').read_text())")
+    write(
+        repository,
+        exp__run_py="from pathlib import Path; print((Path(__file__).parent / 'data/y').read_text())",
+    )
     write(repository, exp__data__y="beside")
     taken = take((sys.executable, "run.py"), repository / "exp", into)
     assert taken.root == repository
@@ -128,7 +138,9 @@ def test_a_directory_that_git_only_keeps_is_data(repository: Path, into: Path) -
     assert (into / "pictures").is_symlink() and not (into / "big").is_symlink()
 
 
-def test_large_files_are_named_and_linked(repository: Path, into: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_named_and_linked(
+    repository: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (repository / "weights.npz").write_bytes(bytes(5_000_001))
     taken = take(("python", "train.py"), repository, into)
     assert taken.skipped == ["weights.npz: 5.0 MB"]
@@ -139,18 +151,25 @@ def test_large_files_are_named_and_linked(repository: Path, into: Path, monkeypa
     assert taken.argv == ("python", "train.py"), "what was not copied is run where it is"
 
 
-def test_links_stay_links_and_lead_where_they_led(repository: Path, into: Path, tmp_path: Path) -> None:
+def test_links_stay_links_and_lead_where_they_led(
+    repository: Path, into: Path, tmp_path: Path
+) -> None:
     write(tmp_path, outside="far")
     (repository / "inner").symlink_to("helper.py")
     (repository / "outer").symlink_to("../outside")
     (repository / "absolute").symlink_to(repository / "helper.py")
     take(("python", "train.py"), repository, into)
     assert os.readlink(into / "inner") == "helper.py"
-    assert os.readlink(into / "outer") == str(tmp_path / "outside") and (into / "outer").read_text() == "far"
+    assert (
+        os.readlink(into / "outer") == str(tmp_path / "outside")
+        and (into / "outer").read_text() == "far"
+    )
     assert os.readlink(into / "absolute") == str(repository / "helper.py")
 
 
-def test_a_directory_that_became_a_link_is_not_followed(repository: Path, into: Path, tmp_path: Path) -> None:
+def test_a_directory_that_became_a_link_is_not_followed(
+    repository: Path, into: Path, tmp_path: Path
+) -> None:
     write(repository, lib__a_py="old")
     git(repository, "add", ".")
     (repository / "lib").rename(tmp_path / "moved")
@@ -159,7 +178,9 @@ def test_a_directory_that_became_a_link_is_not_followed(repository: Path, into: 
     assert os.readlink(into / "lib") == str(tmp_path / "moved")
 
 
-def test_a_script_that_is_a_link_is_run_through_the_copied_link(repository: Path, into: Path, tmp_path: Path) -> None:
+def test_a_script_that_is_a_link_is_run_through_the_copied_link(
+    repository: Path, into: Path, tmp_path: Path
+) -> None:
     write(tmp_path, common__tool_py="print('common')")
     (repository / "tool.py").symlink_to("../common/tool.py")
     taken = take((sys.executable, "tool.py"), repository, into)
@@ -197,7 +218,7 @@ def test_the_variables_of_a_git_hook_do_not_mislead(
     assert take(("python", "train.py"), repository, into).commit
 
 
-# runs inside the project ----------------------------------------------------------------------------------------
+# runs inside the project --------------------------------------------------------------------------
 
 
 def make_run(runs: Path, cwd: Path) -> tuple[Path, Snapshot]:
@@ -205,7 +226,9 @@ def make_run(runs: Path, cwd: Path) -> tuple[Path, Snapshot]:
     taken: list[Snapshot] = []
     created = time.time()
     final = directory_of(runs, "train", f"abcde{len(list(runs.glob('*'))) + 2}", created)
-    create(final, {"id": "x"}, lambda run: taken.append(take(("python", "train.py"), cwd, run.code)))
+    create(
+        final, {"id": "x"}, lambda run: taken.append(take(("python", "train.py"), cwd, run.code))
+    )
     return final, taken[0]
 
 
@@ -222,12 +245,18 @@ def test_runs_are_never_copied_or_linked(repository: Path, kind: str, where: str
     first, one = make_run(runs, repository)
     second, two = make_run(runs, repository)
     assert one.files == two.files
-    assert sorted(set(os.listdir(repository / "out")) - {"runs"}) == before, "the user's own directory was written"
+    assert sorted(set(os.listdir(repository / "out")) - {"runs"}) == before, (
+        "the user's own directory was written"
+    )
     for final in (first, second):
         inside = copied(final / "code") | linked(final / "code")
         assert {"train.py", "helper.py", "data"} <= inside
-        assert not [name for name in inside if "abcde" in name or name == "runs" or name == "out/runs"]
-        assert where == "." or not (final / "code" / where).exists(), "a link would lead back into the runs"
+        assert not [
+            name for name in inside if "abcde" in name or name == "runs" or name == "out/runs"
+        ]
+        assert where == "." or not (final / "code" / where).exists(), (
+            "a link would lead back into the runs"
+        )
         assert (final / "code" / "out" / "other.bin").read_text() == "kept"
 
 
@@ -250,11 +279,13 @@ def test_the_copy_is_not_copied_into_itself(repository: Path) -> None:
     assert taken.files == 3 and not os.path.lexists(repository / "copy" / "copy")
 
 
-# without git ----------------------------------------------------------------------------------------------------
+# without git --------------------------------------------------------------------------------------
 
 
 def test_without_git_small_text_near_the_script_is_copied(project: Path, into: Path) -> None:
-    write(project, sub__deep_py="", conf_yaml="", _hidden__a_py="", env__pyvenv_cfg="", env__b_py="")
+    write(
+        project, sub__deep_py="", conf_yaml="", _hidden__a_py="", env__pyvenv_cfg="", env__b_py=""
+    )
     write(project, runs__c_py="", node_py="", __pycache____d_py="")
     for folder in ("__pycache__", "node_modules"):
         (project / folder).mkdir()
@@ -295,7 +326,9 @@ def test_what_a_limit_leaves_out_is_told(
     assert told in take(("python", "train.py"), project, into.parent / "limited").skipped
 
 
-def test_git_that_is_not_installed(repository: Path, into: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_that_is_not_installed(
+    repository: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     taken = take(("python", "train.py"), repository, into)
     assert taken.commit == "" and copied(into) == {"train.py", "helper.py"}
@@ -323,7 +356,7 @@ def test_a_copy_that_fails_is_not_hidden(project: Path, tmp_path: Path) -> None:
         take(("python", "train.py"), project, tmp_path / "file" / "code")
 
 
-# which word is the script ---------------------------------------------------------------------------------------
+# which word is the script -------------------------------------------------------------------------
 
 SCRIPTS = {
     "python train.py --lr 1": 1,
@@ -352,7 +385,9 @@ def test_the_script_in_a_command(command: str) -> None:
 
 
 def test_modules_and_code_stay_as_they_are(repository: Path, into: Path) -> None:
-    for number, command in enumerate([("python", "-m", "helper"), ("python", "-c", "pass"), ("make", "train.py")]):
+    for number, command in enumerate(
+        [("python", "-m", "helper"), ("python", "-c", "pass"), ("make", "train.py")]
+    ):
         taken = take(command, repository, into.parent / str(number))
         assert taken.argv == command and taken.files == 3 and taken.commit
 
@@ -365,7 +400,9 @@ def test_a_program_of_the_users_own_is_copied_with_its_mode(repository: Path, in
     assert taken.argv == (str(into / "tools" / "go"),) and ran(taken, repository) == "old\n"
 
 
-@pytest.mark.parametrize("command", ["/bin/sh", "env/bin/tool", "../other/tool", "absent/tool", "data"])
+@pytest.mark.parametrize(
+    "command", ["/bin/sh", "env/bin/tool", "../other/tool", "absent/tool", "data"]
+)
 def test_installed_and_foreign_programs_are_not(repository: Path, into: Path, command: str) -> None:
     write(repository, env__pyvenv_cfg="", env__bin__tool="", data__tool="")
     write(repository.parent, other__tool="")

@@ -1,6 +1,8 @@
-"""The batch scripts of the documents that rampup grew from, as facts, and what we submit for the same training.
+"""The batch scripts of the documents that rampup grew from, as facts, and what we submit for the
+same training.
 
-Every difference has its reason here. A difference without one fails, and so does a reason that nothing needs.
+Every difference has its reason here. A difference without one fails, and so does a reason that
+nothing needs.
 """
 
 import shlex
@@ -11,14 +13,20 @@ from typing import Any, NamedTuple
 import pytest
 from job_scripts import RUN_DIR
 
-from rampup import software
-from rampup.config import Request, resolve
-from rampup.plan import job_script
-from rampup.schedulers.slurm_options import clock
-from rampup.times import seconds_of
+from rampup.config.resolve import Request, resolve
+from rampup.core import environment as software
+from rampup.core.times import seconds_of
+from rampup.runs.plan import job_script
+from rampup.schedulers.slurm.options import clock
 
 K80 = ["GCC/10.3.0", "OpenMPI/4.1.1"]
-HOROVOD = ["GCC/10.2.0", "CUDA/11.1.1", "OpenMPI/4.0.5", "TensorFlow/2.4.1", "Horovod/0.21.1-TensorFlow-2.4.1"]
+HOROVOD = [
+    "GCC/10.2.0",
+    "CUDA/11.1.1",
+    "OpenMPI/4.0.5",
+    "TensorFlow/2.4.1",
+    "Horovod/0.21.1-TensorFlow-2.4.1",
+]
 VENV = "/proj/pyenvs/venv"
 
 
@@ -37,7 +45,9 @@ class Source(NamedTuple):
 
 
 def asks(on: str, *settings: str, slurm: tuple[str, ...] = (), **options: str) -> Request:
-    return Request(command=("python", "train.py"), on=on, options=options, settings=settings, slurm=slurm)
+    return Request(
+        command=("python", "train.py"), on=on, options=options, settings=settings, slurm=slurm
+    )
 
 
 SHORT = {"account": "SNIC2022-22-641", "time": "00:05:00"}
@@ -90,7 +100,15 @@ SOURCES = {
         for nodes in (1, 2)
     },
     "deepcam-gpu": Source(
-        asks("archer2-gpu", **BUDGET, time="1:00:00", nodes="2", tasks_per_node="4", gpus_per_node="4", env=VENV),
+        asks(
+            "archer2-gpu",
+            **BUDGET,
+            time="1:00:00",
+            nodes="2",
+            tasks_per_node="4",
+            gpus_per_node="4",
+            env=VENV,
+        ),
         {
             **BUDGET,
             "job-name": "deepcam",
@@ -225,21 +243,48 @@ ADDED = {
 HERE_ONLY = {
     ("horovod-1", "mpirun -H"): "slots by hand (:4): Open MPI asks Slurm",
     ("horovod-2", "mpirun -H"): "slots by hand (:4): Open MPI asks Slurm",
-    ("horovod-1", "mpirun --map-by"): "ranks fill one node after the other, the same in every attempt",
-    ("horovod-2", "mpirun --map-by"): "ranks fill one node after the other, the same in every attempt",
-    ("horovod-1", "mpirun --bind-to"): "threads are placed by the frameworks; one core for a rank would starve them",
-    ("horovod-2", "mpirun --bind-to"): "threads are placed by the frameworks; one core for a rank would starve them",
+    (
+        "horovod-1",
+        "mpirun --map-by",
+    ): "ranks fill one node after the other, the same in every attempt",
+    (
+        "horovod-2",
+        "mpirun --map-by",
+    ): "ranks fill one node after the other, the same in every attempt",
+    (
+        "horovod-1",
+        "mpirun --bind-to",
+    ): "threads are placed by the frameworks; one core for a rank would starve them",
+    (
+        "horovod-2",
+        "mpirun --bind-to",
+    ): "threads are placed by the frameworks; one core for a rank would starve them",
     ("horovod-1", "mpirun --mca"): "a rank that is told to end has seconds for its save",
     ("horovod-2", "mpirun --mca"): "a rank that is told to end has seconds for its save",
     ("deepcam-gpu", "srun hint"): "beside --cpu-bind srun can't have it: it is a directive",
     ("deepcam-cpu", "srun distribution"): "the site's own advice; the same with one rank on a node",
-    ("deepcam-cpu", "variable HOME"): "compute nodes see /work alone; the document needed it once and forgot it here",
-    ("cosmoflow", "variable HOME"): "compute nodes see /work alone; the document needed it once and forgot it here",
-    ("deepcam-cpu", "variable SRUN_CPUS_PER_TASK"): "written on the line of srun, which all versions read",
-    ("cosmoflow", "variable SRUN_CPUS_PER_TASK"): "written on the line of srun, which all versions read",
+    (
+        "deepcam-cpu",
+        "variable HOME",
+    ): "compute nodes see /work alone; the document needed it once and forgot it here",
+    (
+        "cosmoflow",
+        "variable HOME",
+    ): "compute nodes see /work alone; the document needed it once and forgot it here",
+    (
+        "deepcam-cpu",
+        "variable SRUN_CPUS_PER_TASK",
+    ): "written on the line of srun, which all versions read",
+    (
+        "cosmoflow",
+        "variable SRUN_CPUS_PER_TASK",
+    ): "written on the line of srun, which all versions read",
     ("deepcam-cpu", "variable UCX_MEMTYPE_CACHE"): "the profile sets it for every run there",
     ("deepcam-cpu", "variable TF_ENABLE_ONEDNN_OPTS"): "the profile sets it for every run there",
-    ("cosmoflow", "variable MPICH_DPM_DIR"): "a path of the user's own: exported before rampup run, it goes along",
+    (
+        "cosmoflow",
+        "variable MPICH_DPM_DIR",
+    ): "a path of the user's own: exported before rampup run, it goes along",
     ("cosmoflow", "#SBATCH time"): "one hour for a training of 140 minutes: we ask for three",
 }
 """Script and item -> why ours differs there."""
@@ -268,8 +313,12 @@ def differences(name: str, tmp_path: Path) -> dict[str, tuple[Any, Any]]:
         **{f"variable {key}": value for key, value in variables_of(text, chosen.variables)},
         **({f"{launcher} {key}": value for key, value in words.items()}),
         "launcher": launcher,
-        "modules": [line.split()[-1] for line in text.splitlines() if line.startswith("call_module load ")],
-        "venv": next((line[12:] for line in text.splitlines() if line.startswith("environment=")), ""),
+        "modules": [
+            line.split()[-1] for line in text.splitlines() if line.startswith("call_module load ")
+        ],
+        "venv": next(
+            (line[12:] for line in text.splitlines() if line.startswith("environment=")), ""
+        ),
     }
     if "#SBATCH time" in theirs:
         theirs["#SBATCH time"] = clock(seconds_of(str(theirs["#SBATCH time"])))
@@ -294,18 +343,28 @@ def variables_of(text: str, variables: dict[str, str]) -> Iterator[tuple[str, st
 def command_of(text: str) -> tuple[str, dict[str, str]]:
     """Who starts the ranks, and its options."""
     lines = text.splitlines()
-    first = next(index for index, line in enumerate(lines) if line.startswith(("  srun ", "  mpirun ")))
-    words = shlex.split(" ".join(line.rstrip("\\") for line in lines[first : first + 3]).partition('"$python"')[0])
+    first = next(
+        index for index, line in enumerate(lines) if line.startswith(("  srun ", "  mpirun "))
+    )
+    words = shlex.split(
+        " ".join(line.rstrip("\\") for line in lines[first : first + 3]).partition('"$python"')[0]
+    )
     found: dict[str, str] = {}
     for index, word in enumerate(words[1:], start=1):
         key, equals, value = word.partition("=")
         if word.startswith("-"):
-            found[key.removeprefix("--") if words[0] == "srun" else key] = value if equals else words[index + 1]
+            found[key.removeprefix("--") if words[0] == "srun" else key] = (
+                value if equals else words[index + 1]
+            )
     return words[0], found
 
 
 def reason(name: str, item: str, theirs: Any) -> str:
-    return HERE_ONLY.get((name, item)) or CHANGED.get(item) or (ADDED.get(item, "") if theirs is None else "")
+    return (
+        HERE_ONLY.get((name, item))
+        or CHANGED.get(item)
+        or (ADDED.get(item, "") if theirs is None else "")
+    )
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -6,13 +6,21 @@ from typing import Any
 
 import pytest
 
-from rampup import records, rundir, states
-from rampup.rundir import RunDir
-from rampup.schedulers import slurm_query
-from rampup.schedulers.slurm_query import Answer, Job, key_of
-from rampup.spec import Cluster
+from rampup.core.spec import Cluster
+from rampup.rundir import files as rundir
+from rampup.rundir import records
+from rampup.rundir.files import RunDir
+from rampup.runs import state as states
+from rampup.schedulers.slurm import query as slurm_query
+from rampup.schedulers.slurm.query import Answer, Job, key_of
 
-BEGUN: dict[str, Any] = {"launcher": "srun", "job": "7", "host": "node1", "started": 100.0, "world_size": 2}
+BEGUN: dict[str, Any] = {
+    "launcher": "srun",
+    "job": "7",
+    "host": "node1",
+    "started": 100.0,
+    "world_size": 2,
+}
 FAILED = {**BEGUN, "outcome": "failed", "exit_code": 143, "ended": 160.0}
 STOPPED = {**BEGUN, "outcome": "stopped", "exit_code": 143, "ended": 160.0}
 COMPLETED = {**BEGUN, "outcome": "completed", "exit_code": 0, "ended": 160.0}
@@ -28,7 +36,14 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def submitted(run: RunDir, job: str = "7", t: float = 95.0, **more: Any) -> None:
-    record = {"what": "submitted", "t": t, "scheduler": "slurm", "cluster": "site", "job": job, **more}
+    record = {
+        "what": "submitted",
+        "t": t,
+        "scheduler": "slurm",
+        "cluster": "site",
+        "job": job,
+        **more,
+    }
     records.append_json(run.control_file, record)
 
 
@@ -36,9 +51,13 @@ def attempt(run: RunDir, facts: dict[str, Any]) -> None:
     records.write_json(run.claim_attempt().facts_file, facts)
 
 
-def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, *jobs: tuple[str, str], problem: str = "") -> rundir.State:
+def told(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, *jobs: tuple[str, str], problem: str = ""
+) -> rundir.State:
     """The state when Slurm says this of these jobs."""
-    answer = Answer({key_of(job, "it-abc234"): Job(state) for job, state in jobs}, time.time(), problem)
+    answer = Answer(
+        {key_of(job, "it-abc234"): Job(state) for job, state in jobs}, time.time(), problem
+    )
     monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
@@ -77,7 +96,9 @@ def test_files_and_slurm_together(
     assert found.cause or state in ("running", "completed", "pending")
 
 
-@pytest.mark.parametrize(("facts", "state"), [(FAILED, "failed"), (COMPLETED, "completed"), (STOPPED, "timeout")])
+@pytest.mark.parametrize(
+    ("facts", "state"), [(FAILED, "failed"), (COMPLETED, "completed"), (STOPPED, "timeout")]
+)
 def test_a_slurm_that_has_forgotten(
     run: RunDir, monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], state: str
 ) -> None:
@@ -92,13 +113,19 @@ def test_a_failure_needs_no_answer(run: RunDir, monkeypatch: pytest.MonkeyPatch)
     assert told(run, monkeypatch, ("7", "RUNNING"), problem="no answer").name == "failed"
 
 
-def test_a_script_started_by_hand_is_the_job_that_counts(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_started_by_hand_is_the_job_that_counts(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submitted(run, "7")
     attempt(run, COMPLETED)
     attempt(run, {**BEGUN, "job": "9", "started": 200.0})
     jobs = (("7", "COMPLETED"), ("9", "RUNNING"))
     assert told(run, monkeypatch, *jobs).name == "running"
-    assert states.job_of(run, states.look(run).facts, run.recorded("submitted") or {}) == ("site", "9", "it-abc234")
+    assert states.job_of(run, states.look(run).facts, run.recorded("submitted") or {}) == (
+        "site",
+        "9",
+        "it-abc234",
+    )
 
 
 def test_by_hand_after_a_refused_submission(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +133,18 @@ def test_by_hand_after_a_refused_submission(run: RunDir, monkeypatch: pytest.Mon
     assert told(run, monkeypatch, ("9", "TIMEOUT")).name == "timeout"
 
 
-def test_a_new_submission_counts_before_it_begins(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_submission_counts_before_it_begins(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submitted(run, "7")
     attempt(run, STOPPED)
     submitted(run, "8", t=300.0)
     assert told(run, monkeypatch, ("7", "TIMEOUT"), ("8", "PENDING")).name == "pending"
 
 
-def test_a_cancel_of_an_earlier_attempt_is_history(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancel_of_an_earlier_attempt_is_history(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submitted(run)
     records.append_json(run.control_file, {"what": "cancelled", "t": 150.0})
     attempt(run, STOPPED)
@@ -122,11 +153,15 @@ def test_a_cancel_of_an_earlier_attempt_is_history(run: RunDir, monkeypatch: pyt
     assert told(run, monkeypatch).name == "failed"
 
 
-def test_ids_that_were_used_before_are_told_apart(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_were_used_before_are_told_apart(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sandbox that was set up anew counts from 1 again."""
     submitted(run)
     attempt(run, FAILED)
-    other = rundir.create(tmp_path / "20260102-000000-it-xyz789", {"id": "xyz789", "name": "it"}, lambda made: None)
+    other = rundir.create(
+        tmp_path / "20260102-000000-it-xyz789", {"id": "xyz789", "name": "it"}, lambda made: None
+    )
     submitted(other)
     answer = Answer({key_of("7", "it-xyz789"): Job("RUNNING")}, time.time())
     monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
@@ -135,7 +170,9 @@ def test_ids_that_were_used_before_are_told_apart(run: RunDir, tmp_path: Path, m
     assert (found[run.path].name, found[other.path].name) == ("failed", "running")
 
 
-def test_a_silent_slurm_does_not_make_a_new_job_fail(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_slurm_does_not_make_a_new_job_fail(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cache knows other jobs, not this one."""
     submitted(run)
     assert told(run, monkeypatch, ("6", "RUNNING"), problem="no answer").name == "pending"
@@ -143,14 +180,18 @@ def test_a_silent_slurm_does_not_make_a_new_job_fail(run: RunDir, monkeypatch: p
     assert told(run, monkeypatch, ("6", "RUNNING"), problem="no answer").name == "running"
 
 
-def test_a_job_does_not_outlive_its_sandbox(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_does_not_outlive_its_sandbox(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no profile of that name is there
     submitted(run)
     attempt(run, BEGUN)
     assert states.state_of(run).name == "failed"
 
 
-def test_what_slurm_said_once_is_kept(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_slurm_said_once_is_kept(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slurm has forgotten the job, or the sandbox is gone."""
     submitted(run)
     attempt(run, STOPPED)
@@ -161,7 +202,9 @@ def test_what_slurm_said_once_is_kept(run: RunDir, tmp_path: Path, monkeypatch: 
     assert states.state_of(run).name == "timeout"
 
 
-def test_a_copy_of_a_run_has_a_state_of_its_own(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_of_a_run_has_a_state_of_its_own(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import shutil
 
     submitted(run)

@@ -38,10 +38,15 @@ def attempt(tmp_path: Path) -> Path:
 
 
 class Rank:
-    """A process that looks at its flag; its whole group can be signalled, as Slurm signals a step."""
+    """A process that looks at its flag; its whole group can be signalled, as Slurm signals a
+    step."""
 
     def __init__(self, attempt: Path, before: str = "", after: str = "", **env: str) -> None:
-        facts = {"RAMPUP_RUN_DIR": str(attempt.parent.parent), "RAMPUP_ATTEMPT": attempt.name, **env}
+        facts = {
+            "RAMPUP_RUN_DIR": str(attempt.parent.parent),
+            "RAMPUP_ATTEMPT": attempt.name,
+            **env,
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM.format(before=before, after=after)],
             env={**os.environ, **facts},
@@ -67,7 +72,11 @@ def no_processes_left() -> Iterator[None]:
 
 
 def children() -> set[str]:
-    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+    return {
+        pid
+        for path in Path("/proc/self/task").glob("*/children")
+        for pid in path.read_text().split()
+    }
 
 
 def test_a_signal_only_sets_the_flag_and_rank_0_leaves_word(attempt: Path) -> None:
@@ -106,10 +115,15 @@ def test_a_newer_attempt_takes_the_run_away_and_the_ghost_leaves_no_word(attempt
 
 
 def test_before_the_loop_listens_term_ends_at_once(attempt: Path) -> None:
-    program = PROGRAM.format(before='print("early", flush=True)\nwhile True: time.sleep(0.1)', after="")
+    program = PROGRAM.format(
+        before='print("early", flush=True)\nwhile True: time.sleep(0.1)', after=""
+    )
     facts = {"RAMPUP_RUN_DIR": str(attempt.parent.parent), "RAMPUP_ATTEMPT": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-c", program], env={**os.environ, **facts}, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        env={**os.environ, **facts},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None and process.stdout.readline() == "early\n"
     process.send_signal(signal.SIGTERM)
@@ -148,11 +162,17 @@ def test_a_spawned_worker_outlives_slurms_warning(attempt: Path) -> None:
 
 def test_a_worker_can_still_be_terminated_alone(attempt: Path) -> None:
     """As a pool of processes does it: whoever ignores SIGTERM would leave it hanging."""
-    alone = "worker.terminate(); worker.join(5); print(worker.exitcode, flush=True); stop.ask('stop')"
+    alone = (
+        "worker.terminate(); worker.join(5); print(worker.exitcode, flush=True); stop.ask('stop')"
+    )
     program = PROGRAM.format(before=WORKER.format(method="fork", after_s=0.2) + alone, after="")
     facts = {"RAMPUP_RUN_DIR": str(attempt.parent.parent), "RAMPUP_ATTEMPT": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **facts}, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program],
+        env={**os.environ, **facts},
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     assert done.stdout.split("\n")[0] == str(-signal.SIGTERM), done.stderr
 

@@ -1,4 +1,5 @@
-"""The scripts of jobs that serve several runs: what they ask for, and that bash and shellcheck can read them."""
+"""The scripts of jobs that serve several runs: what they ask for, and that bash and shellcheck can
+read them."""
 
 import json
 import shutil
@@ -9,18 +10,22 @@ from typing import Any
 import pytest
 from job_scripts import make_spec
 
-from rampup.diagnose.catalogue import Finding
+from rampup.core.spec import RunSpec
+from rampup.diagnose.preflight import Finding
 from rampup.errors import Refused
-from rampup.rundir import RunDir
-from rampup.spec import RunSpec
-from rampup.study import arrays, launch, pack
+from rampup.rundir.files import RunDir
+from rampup.schedulers.slurm import arrays
+from rampup.schedulers.slurm import packs as pack
+from rampup.study import launch
 from rampup.study.grid import Point
 from rampup.study.members import Member
 
 FOLDER = Path("/shared/it's 100 %/runs/studies/s/array-1")
 SPECS = {
     "plain": make_spec(),
-    "gpus": make_spec({"nodes": 2, "tasks_per_node": 2, "gpus_per_node": 2, "mem": "16G", "time": "60"}),
+    "gpus": make_spec(
+        {"nodes": 2, "tasks_per_node": 2, "gpus_per_node": 2, "mem": "16G", "time": "60"}
+    ),
     "gres": make_spec({"gpus_per_node": 1}, gpu_directive="gres", gpu_type="a100"),
     "no-requeue": make_spec(requeue=False),
     "torchrun": make_spec({"tasks_per_node": 2, "cpus_per_task": 3}, launcher="torchrun"),
@@ -28,7 +33,9 @@ SPECS = {
 
 
 def array_of(spec: RunSpec, count: int = 50, throttle: int | None = None) -> str:
-    return arrays.script("s", FOLDER, "s-abc234", arrays.request_of(spec, Path("/runs")), count, throttle)
+    return arrays.script(
+        "s", FOLDER, "s-abc234", arrays.request_of(spec, Path("/runs")), count, throttle
+    )
 
 
 def pack_of(spec: RunSpec, at_once: int = 3) -> str:
@@ -48,26 +55,46 @@ def test_shells_can_read_every_script(name: str, kind: str, tmp_path: Path) -> N
 
 def test_an_array_asks_for_what_each_of_its_runs_asks_for() -> None:
     text = array_of(SPECS["gpus"], count=50, throttle=4)
-    for line in ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2", "--mem=16G", "--array=0-49%4", "--requeue"):
+    for line in (
+        "--nodes=2",
+        "--ntasks-per-node=2",
+        "--gpus-per-node=2",
+        "--mem=16G",
+        "--array=0-49%4",
+        "--requeue",
+    ):
         assert f"#SBATCH {line}\n" in text
     assert '--output="/shared/it\'s 100 %%/runs/studies/s/array-1/%a/slurm-%A_%a.log"' in text
-    assert "'/shared/it'\"'\"'s 100 %/runs/studies/s/array-1'/\"$SLURM_ARRAY_TASK_ID\"/job.sh" in text
+    assert (
+        "'/shared/it'\"'\"'s 100 %/runs/studies/s/array-1'/\"$SLURM_ARRAY_TASK_ID\"/job.sh" in text
+    )
     assert "#SBATCH --array=0-0\n" in array_of(SPECS["plain"], count=1)
 
 
 def test_runs_that_ask_for_the_same_can_be_one_array() -> None:
-    asked = [arrays.request_of(spec, Path("/runs")) for spec in (make_spec(), make_spec({"mem": "1G"}), make_spec())]
+    asked = [
+        arrays.request_of(spec, Path("/runs"))
+        for spec in (make_spec(), make_spec({"mem": "1G"}), make_spec())
+    ]
     assert asked[0] == asked[2] != asked[1]
 
 
 def test_a_pack_asks_for_all_that_go_at_once() -> None:
     text = pack_of(SPECS["gpus"])
-    for line in ("--nodes=2", "--ntasks-per-node=6", "--cpus-per-task=1", "--gpus-per-node=6", "--mem=48G"):
+    for line in (
+        "--nodes=2",
+        "--ntasks-per-node=6",
+        "--cpus-per-task=1",
+        "--gpus-per-node=6",
+        "--mem=48G",
+    ):
         assert f"#SBATCH {line}\n" in text
     assert "export SLURM_GPUS_PER_NODE=2\n" in text, "the share of one run"
     assert "export SLURM_GPUS_PER_NODE=a100:1\n" in pack_of(SPECS["gres"])
     torchrun = pack_of(SPECS["torchrun"])
-    assert "#SBATCH --ntasks-per-node=1\n" in torchrun and "#SBATCH --cpus-per-task=18\n" in torchrun
+    assert (
+        "#SBATCH --ntasks-per-node=1\n" in torchrun and "#SBATCH --cpus-per-task=18\n" in torchrun
+    )
 
 
 def test_memory_of_the_site_is_multiplied_too() -> None:
@@ -82,7 +109,7 @@ def test_mpirun_can_not_be_packed() -> None:
         pack_of(make_spec(launcher="mpirun"))
 
 
-# the pack's own functions, run by bash ------------------------------------------------------------------------------
+# the pack's own functions, run by bash ------------------------------------------------------------
 
 
 def ask_pack(tmp_path: Path, question: str) -> str:
@@ -110,9 +137,15 @@ def packed(tmp_path: Path) -> RunDir:
     [
         ({"outcome": "completed", "why": "", "cause": ""}, "yes"),
         ({"outcome": "failed", "why": "", "cause": ""}, "yes"),
-        ({"outcome": "cancelled", "why": "stop", "cause": "stopped in good order, on request"}, "yes"),
+        (
+            {"outcome": "cancelled", "why": "stop", "cause": "stopped in good order, on request"},
+            "yes",
+        ),
         ({"outcome": "timeout", "why": "timeout", "cause": ""}, "no"),  # it has saved, and goes on
-        ({"outcome": "timeout", "why": "timeout", "cause": "resources.requeues allows no more"}, "yes"),
+        (
+            {"outcome": "timeout", "why": "timeout", "cause": "resources.requeues allows no more"},
+            "yes",
+        ),
         ({"outcome": "stopped", "why": "requeued", "cause": ""}, "no"),
         ({}, "no"),  # killed without a word
         (None, "no"),
@@ -122,8 +155,13 @@ def test_a_pack_knows_what_is_left_to_do(
     packed: RunDir, tmp_path: Path, facts: dict[str, Any] | None, done: str
 ) -> None:
     if facts is not None:
-        packed.claim_attempt().facts_file.write_text(json.dumps({"job": "7", **facts, "next_job": ""}))
-    assert ask_pack(tmp_path, 'if is_done "$folder/0"; then echo yes; else echo no; fi').strip() == done
+        packed.claim_attempt().facts_file.write_text(
+            json.dumps({"job": "7", **facts, "next_job": ""})
+        )
+    assert (
+        ask_pack(tmp_path, 'if is_done "$folder/0"; then echo yes; else echo no; fi').strip()
+        == done
+    )
 
 
 def test_an_attempt_from_before_the_pack_is_not_its_own(packed: RunDir, tmp_path: Path) -> None:

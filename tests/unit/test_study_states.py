@@ -1,4 +1,5 @@
-"""What is said of runs that are tasks of arrays, or share a job with others; and of studies by their names."""
+"""What is said of runs that are tasks of arrays, or share a job with others; and of studies by
+their names."""
 
 import time
 from pathlib import Path
@@ -6,17 +7,26 @@ from typing import Any
 
 import pytest
 
-from rampup import records, rundir, runs, states
+from rampup.core.spec import Cluster
 from rampup.errors import Refused, UsageError
-from rampup.rundir import RunDir
-from rampup.schedulers import slurm_query
-from rampup.schedulers.slurm_query import Answer, Job, each_of, key_of
-from rampup.spec import Cluster
+from rampup.rundir import files as rundir
+from rampup.rundir import find as runs
+from rampup.rundir import records
+from rampup.rundir.files import RunDir
+from rampup.runs import state as states
+from rampup.schedulers.slurm import query as slurm_query
+from rampup.schedulers.slurm.query import Answer, Job, each_of, key_of
 from rampup.study import members
 from rampup.study.columns import check, headline, more_is_better, values_of
 from rampup.study.grid import Point
 
-BEGUN: dict[str, Any] = {"launcher": "srun", "job": "7", "host": "node1", "started": 100.0, "world_size": 2}
+BEGUN: dict[str, Any] = {
+    "launcher": "srun",
+    "job": "7",
+    "host": "node1",
+    "started": 100.0,
+    "world_size": 2,
+}
 FAILED = {**BEGUN, "outcome": "failed", "exit_code": 3, "ended": 160.0, "cause": ""}
 STOPPED = {**BEGUN, "outcome": "stopped", "exit_code": 143, "ended": 160.0}
 SAVED = {**BEGUN, "outcome": "timeout", "exit_code": 124, "ended": 160.0, "cause": ""}
@@ -37,13 +47,22 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def submitted(run: RunDir, **more: Any) -> None:
-    said = {"what": "submitted", "t": 95.0, "scheduler": "slurm", "cluster": "site", "job": "7", "job_name": "it-pack1"}
+    said = {
+        "what": "submitted",
+        "t": 95.0,
+        "scheduler": "slurm",
+        "cluster": "site",
+        "job": "7",
+        "job_name": "it-pack1",
+    }
     records.append_json(run.control_file, {**said, **more})
 
 
 def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, **jobs: str) -> rundir.State:
     """The state when Slurm says this of these jobs."""
-    answer = Answer({key_of(job.strip("j"), "it-pack1"): Job(state) for job, state in jobs.items()}, time.time())
+    answer = Answer(
+        {key_of(job.strip("j"), "it-pack1"): Job(state) for job, state in jobs.items()}, time.time()
+    )
     monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
@@ -72,7 +91,11 @@ def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, **jobs: str) -> rundir.St
     ],
 )
 def test_a_run_that_shares_its_job(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any] | None, slurm: str, state: str
+    run: RunDir,
+    monkeypatch: pytest.MonkeyPatch,
+    facts: dict[str, Any] | None,
+    slurm: str,
+    state: str,
 ) -> None:
     submitted(run, packed=True)
     if facts is not None:
@@ -80,7 +103,9 @@ def test_a_run_that_shares_its_job(
     assert told(run, monkeypatch, j7=slurm).name == state
 
 
-@pytest.mark.parametrize(("facts", "state"), [(None, "cancelled"), (STOPPED, "cancelled"), (BEGUN, "running")])
+@pytest.mark.parametrize(
+    ("facts", "state"), [(None, "cancelled"), (STOPPED, "cancelled"), (BEGUN, "running")]
+)
 def test_a_cancelled_run_of_a_pack(
     run: RunDir, monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any] | None, state: str
 ) -> None:
@@ -90,10 +115,14 @@ def test_a_cancelled_run_of_a_pack(
     run.record("cancelled", by="rampup cancel")
     assert told(run, monkeypatch, j7="RUNNING").name == state
     submitted(run, packed=True, t=time.time() + 1)
-    assert told(run, monkeypatch, j7="RUNNING").name == ("pending" if facts != BEGUN else "running"), "started again"
+    assert told(run, monkeypatch, j7="RUNNING").name == (
+        "pending" if facts != BEGUN else "running"
+    ), "started again"
 
 
-def test_a_task_of_an_array_is_asked_for_by_the_name_of_the_array(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_an_array_is_asked_for_by_the_name_of_the_array(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submitted(run, job="7_3")
     assert told(run, monkeypatch, j7_3="RUNNING", j7_4="COMPLETED").name == "running"
 
@@ -112,17 +141,21 @@ def test_tasks_that_never_began_are_one_row_of_sacct(job: str, each: list[str]) 
     assert each_of(job) == each
 
 
-# submissions whose end nobody wrote down --------------------------------------------------------------------------
+# submissions whose end nobody wrote down ----------------------------------------------------------
 
 
-def test_slurm_is_asked_once_for_a_lost_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_is_asked_once_for_a_lost_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lost = [make(tmp_path, f"aaa22{number}") for number in range(3)]
     for task, run in enumerate(lost):
         run.config_file.write_text("{}")
         run.record("submitting", cluster="site", job_name="it-array1", task=task)
     asked: list[str] = []
     monkeypatch.setattr(members, "of_run", lambda name, kept: Cluster(name=name))
-    monkeypatch.setattr(members.slurm, "find_by_name", lambda cluster, name: [asked.append(name) or "7"])
+    monkeypatch.setattr(
+        members.slurm, "find_by_name", lambda cluster, name: [asked.append(name) or "7"]
+    )
     members.find_lost_submissions(lost)
     assert asked == ["it-array1"]
     assert [(run.recorded("submitted") or {})["job"] for run in lost] == ["7_0", "7_1", "7_2"]
@@ -132,14 +165,15 @@ def test_what_ended_without_a_word_of_its_submission_is_not_run_again(tmp_path: 
     done, never = make(tmp_path, "aaa222", point_id="a"), make(tmp_path, "bbb222", point_id="b")
     for run in (done, never):
         run.config_file.write_text("{}")
-        run.record("submitting", cluster="gone", job_name="it-array1", task=0)  # that sandbox was taken down
+        # that sandbox was taken down
+        run.record("submitting", cluster="gone", job_name="it-array1", task=0)
     records.write_json(done.claim_attempt().facts_file, COMPLETED)
     points = [Point({}, None, name) for name in ("a", "b")]  # type: ignore[arg-type]
     found = members.members_of(members.Study("it", tmp_path), points)
     assert [member.todo for member in found] == ["done", "again"]
 
 
-# studies by name --------------------------------------------------------------------------------------------------
+# studies by name ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -178,15 +212,35 @@ def test_an_unknown_study_names_the_known_ones(roots: tuple[Path, Path]) -> None
     assert refused.value.hint == "did you mean it? known: it"
 
 
-# columns ----------------------------------------------------------------------------------------------------------
+# columns ------------------------------------------------------------------------------------------
 
-CONFIG = {"train": {"lr": 0.1, "monitor": "val_error"}, "resources": {"nodes": 2}, "cluster": {"launcher": "srun"}}
-METRICS = {"t": 1.0, "step": 5, "lr": 0.05, "val_error": 0.3, "val_accuracy": 0.7, "samples_s": 10.0}
+CONFIG = {
+    "train": {"lr": 0.1, "monitor": "val_error"},
+    "resources": {"nodes": 2},
+    "cluster": {"launcher": "srun"},
+}
+METRICS = {
+    "t": 1.0,
+    "step": 5,
+    "lr": 0.05,
+    "val_error": 0.3,
+    "val_accuracy": 0.7,
+    "samples_s": 10.0,
+}
 
 
 def test_a_column_is_a_setting_before_it_is_a_metric() -> None:
     row = values_of({"state": "failed"}, CONFIG, METRICS)
-    wanted = ("lr", "metrics.lr", "train.lr", "nodes", "resources.nodes", "cluster.launcher", "samples_s", "state")
+    wanted = (
+        "lr",
+        "metrics.lr",
+        "train.lr",
+        "nodes",
+        "resources.nodes",
+        "cluster.launcher",
+        "samples_s",
+        "state",
+    )
     assert [row[name] for name in wanted] == [0.1, 0.05, 0.1, 2, 2, "srun", 10.0, "failed"]
     check(wanted, [row])
     with pytest.raises(Refused, match="val_acuracy") as refused:
@@ -204,7 +258,15 @@ def test_the_metric_that_counts() -> None:
 def test_only_of_metrics_it_is_known_what_is_better() -> None:
     better = [
         name
-        for name in ("val_accuracy", "val_error", "lr", "took", "metrics.lr", "samples_s", "epoch_s")
+        for name in (
+            "val_accuracy",
+            "val_error",
+            "lr",
+            "took",
+            "metrics.lr",
+            "samples_s",
+            "epoch_s",
+        )
         if more_is_better(name, [CONFIG])
     ]
     assert better == ["val_accuracy", "metrics.lr", "samples_s"]

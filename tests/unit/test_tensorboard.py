@@ -1,4 +1,5 @@
-"""The mirror for TensorBoard, read back with the real TensorBoard: scalars, restarts, settings, pictures, PR curves."""
+"""The mirror for TensorBoard, read back with the real TensorBoard: scalars, restarts, settings,
+pictures, PR curves."""
 
 import json
 import math
@@ -22,14 +23,15 @@ from tensorboard.plugins.hparams import backend_context
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.util import tensor_util
 
-from rampup.rundir import RunDir
-from rampup.runtime import metrics as metrics_module
-from rampup.runtime.metrics import EventsWriter, MetricsWriter
-from rampup.tracking import event_format
-from rampup.tracking.tensorboard import TensorBoard
+from rampup.core import tfevents as event_format
+from rampup.rundir.files import RunDir
+from rampup.runtime.telemetry import metrics as metrics_module
+from rampup.runtime.telemetry.metrics import EventsWriter, MetricsWriter
+from rampup.runtime.telemetry.tensorboard import TensorBoard
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of a library that TensorBoard brings along
+    # of a library that TensorBoard brings along
+    warnings.simplefilter("ignore", DeprecationWarning)
     from tensorboard.plugins.pr_curve import pr_curves_plugin
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +57,9 @@ class Attempt:
 
 
 def loaded(run: RunDir) -> EventAccumulator:
-    found = EventAccumulator(str(run.tensorboard), size_guidance={"scalars": 0, "tensors": 0, "images": 0})
+    found = EventAccumulator(
+        str(run.tensorboard), size_guidance={"scalars": 0, "tensors": 0, "images": 0}
+    )
     found.Reload()
     return found
 
@@ -68,7 +72,9 @@ class Served:
     """The run as TensorBoard's own plugins see it."""
 
     def __init__(self, run: RunDir) -> None:
-        self.multiplexer = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={"pr_curves": 0})
+        self.multiplexer = plugin_event_multiplexer.EventMultiplexer(
+            tensor_size_guidance={"pr_curves": 0}
+        )
         self.multiplexer.AddRunsFromDirectory(str(run.path))
         self.multiplexer.Reload()
         self.provider = data_provider.MultiplexerDataProvider(self.multiplexer, str(run.path))
@@ -83,11 +89,18 @@ class Served:
 
 def png(width: int = 3, height: int = 2) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     rows = (b"\x00" + b"\xff\x00\x00" * width) * height
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return event_format.PNG + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        event_format.PNG
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_every_row_arrives(run: RunDir) -> None:
@@ -98,9 +111,18 @@ def test_every_row_arrives(run: RunDir) -> None:
     attempt.metrics.write(20, epoch=1, val_loss=float("nan"), huge=1e300, count=10**400)
     attempt.close()
     found = loaded(run)
-    assert sorted(found.Tags()["scalars"]) == ["count", "epoch", "huge", "lr", "train_loss", "val_loss"]
+    assert sorted(found.Tags()["scalars"]) == [
+        "count",
+        "epoch",
+        "huge",
+        "lr",
+        "train_loss",
+        "val_loss",
+    ]
     assert points(run, "train_loss") == [(step, round(1 / step, 6)) for step in range(1, 21)]
-    assert math.isnan(found.Scalars("val_loss")[0].value) and math.isinf(found.Scalars("huge")[0].value)
+    assert math.isnan(found.Scalars("val_loss")[0].value) and math.isinf(
+        found.Scalars("huge")[0].value
+    )
     assert before <= found.Scalars("lr")[0].wall_time <= time.time()
     assert os.listdir(run.tensorboard) == ["events.out.tfevents.0000000001"]
 
@@ -112,7 +134,9 @@ def test_the_mean_over_an_epoch_has_a_line_of_its_own(run: RunDir) -> None:
     attempt.metrics.write(100, epoch=1, train_loss=0.9, val_loss=0.7, lr=0.1, samples_s=1e4)
     attempt.close()
     assert points(run, "train_loss") == [(50, 0.5), (100, 0.5)]
-    assert points(run, "train_loss_epoch") == [(100, 0.9)] and points(run, "val_loss") == [(100, 0.7)]
+    assert points(run, "train_loss_epoch") == [(100, 0.9)] and points(run, "val_loss") == [
+        (100, 0.7)
+    ]
     assert "lr_epoch" not in loaded(run).Tags()["scalars"]
 
 
@@ -125,7 +149,9 @@ def test_the_mean_has_its_name_from_the_first_epoch_on_and_after_a_resume(run: R
         attempt.metrics.write(10 * number, epoch=number, train_loss=0.9, samples_s=1e4)
         attempt.metrics.write(10 * number + 5, epoch=number, train_loss=0.5)
         attempt.close()
-    assert points(run, "train_loss_epoch") == [(10, 0.9), (20, 0.9)] and points(run, "train_loss") == [(25, 0.5)]
+    assert points(run, "train_loss_epoch") == [(10, 0.9), (20, 0.9)] and points(
+        run, "train_loss"
+    ) == [(25, 0.5)]
 
 
 def test_a_loop_that_logs_its_speed_but_has_no_epochs_keeps_its_names(run: RunDir) -> None:
@@ -166,17 +192,40 @@ def test_two_programs_of_one_command_are_one_session(run: RunDir) -> None:
 
 
 def test_the_settings_are_hyper_parameters(run: RunDir) -> None:
-    settings = {"lr": 1e-3, "epochs": 3, "optimizer": "adam", "checkpoint": True, "clip": None, "betas": [0.9, 0.99]}
+    settings = {
+        "lr": 1e-3,
+        "epochs": 3,
+        "optimizer": "adam",
+        "checkpoint": True,
+        "clip": None,
+        "betas": [0.9, 0.99],
+    }
     attempt = Attempt(run, 1, **settings)
     attempt.metrics.write(1, val_loss=0.5)
     attempt.events.write("end", metrics={}, best=None)
     attempt.close()
     served = Served(run)
-    start = hparams_metadata.parse_session_start_info_plugin_data(served.hparams("_hparams_/session_start_info"))
-    values = {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
-    shown = {"lr": 1e-3, "epochs": 3, "optimizer": "adam", "checkpoint": True, "betas": "[0.9, 0.99]"}
-    assert values == shown and start.group_name == "aaaaaa" and abs(start.start_time_secs - time.time()) < 60
-    end = hparams_metadata.parse_session_end_info_plugin_data(served.hparams("_hparams_/session_end_info"))
+    start = hparams_metadata.parse_session_start_info_plugin_data(
+        served.hparams("_hparams_/session_start_info")
+    )
+    values = {
+        name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()
+    }
+    shown = {
+        "lr": 1e-3,
+        "epochs": 3,
+        "optimizer": "adam",
+        "checkpoint": True,
+        "betas": "[0.9, 0.99]",
+    }
+    assert (
+        values == shown
+        and start.group_name == "aaaaaa"
+        and abs(start.start_time_secs - time.time()) < 60
+    )
+    end = hparams_metadata.parse_session_end_info_plugin_data(
+        served.hparams("_hparams_/session_end_info")
+    )
     assert end.status == 1 and abs(end.end_time_secs - time.time()) < 60
     # and the tab itself finds settings and metrics
     tab = backend_context.Context(base_plugin.TBContext(data_provider=served.provider))
@@ -199,20 +248,27 @@ def test_pictures(run: RunDir) -> None:
     attempt.tensorboard.image(7, "digits", png(3, 2))
     attempt.close()
     (picture,) = loaded(run).Images("digits")
-    assert (picture.step, picture.width, picture.height) == (7, 3, 2) and picture.encoded_image_string == png(3, 2)
+    assert (picture.step, picture.width, picture.height) == (
+        7,
+        3,
+        2,
+    ) and picture.encoded_image_string == png(3, 2)
     (tensor,) = Served(run).multiplexer.Tensors("tb", "digits")
     assert tensor_util.make_ndarray(tensor.tensor_proto).tolist()[:2] == [b"3", b"2"]
 
 
 def test_pictures_before_the_first_row_stay(run: RunDir) -> None:
-    """A short epoch is validated before it has a row; an attempt that begins anew still replaces them."""
+    """A short epoch is validated before it has a row; an attempt that begins anew still replaces
+    them."""
     for number in (1, 2):
         attempt = Attempt(run, number)
         attempt.tensorboard.text(0, "model", "Linear")
         attempt.tensorboard.image(7, "digits", png(2 + number, 2))
         attempt.metrics.write(7, train_loss=0.5)
         attempt.close()
-        assert [(picture.step, picture.width) for picture in loaded(run).Images("digits")] == [(7, 2 + number)]
+        assert [(picture.step, picture.width) for picture in loaded(run).Images("digits")] == [
+            (7, 2 + number)
+        ]
 
 
 def test_pr_curves(run: RunDir) -> None:
@@ -221,11 +277,19 @@ def test_pr_curves(run: RunDir) -> None:
     attempt.tensorboard.pr_curve(5, "class 3", counts)
     counts[0][0] = 99  # the loop goes on with its list
     attempt.close()
-    plugin = pr_curves_plugin.PrCurvesPlugin(base_plugin.TBContext(data_provider=Served(run).provider))
+    plugin = pr_curves_plugin.PrCurvesPlugin(
+        base_plugin.TBContext(data_provider=Served(run).provider)
+    )
     assert list(plugin.tags_impl(RequestContext(), "x")["tb"]) == ["class 3"]
     (curve,) = plugin.pr_curves_impl(RequestContext(), "x", ["tb"], "class 3")["tb"]
-    assert curve["step"] == 5 and curve["true_positives"] == [10, 8, 1] and curve["false_negatives"] == [0, 2, 9]
-    assert curve["thresholds"] == [0, 0.5, 1] and curve["precision"] == pytest.approx([0.5, 0.8, 1.0])
+    assert (
+        curve["step"] == 5
+        and curve["true_positives"] == [10, 8, 1]
+        and curve["false_negatives"] == [0, 2, 9]
+    )
+    assert curve["thresholds"] == [0, 0.5, 1] and curve["precision"] == pytest.approx(
+        [0.5, 0.8, 1.0]
+    )
     assert curve["recall"] == pytest.approx([1.0, 0.8, 0.1])
 
 
@@ -235,9 +299,15 @@ def test_histograms(run: RunDir) -> None:
     attempt.close()
     (found,) = loaded(run).Histograms("weights/first")
     value = found.histogram_value
-    assert found.step == 5 and (value.min, value.max, value.num, value.sum_squares) == (-1, 2, 6, 7.5)
+    assert found.step == 5 and (value.min, value.max, value.num, value.sum_squares) == (
+        -1,
+        2,
+        6,
+        7.5,
+    )
     assert value.bucket == [1, 3, 2] and value.bucket_limit == [0, 1, 2]
-    (tensor,) = Served(run).multiplexer.Tensors("tb", "weights/first")  # as the tab of today reads it
+    # as the tab of today reads it
+    (tensor,) = Served(run).multiplexer.Tensors("tb", "weights/first")
     assert tensor_util.make_ndarray(tensor.tensor_proto)[:, 2].sum() == 6
 
 
@@ -247,13 +317,18 @@ def test_words(run: RunDir) -> None:
     attempt.close()
     served = Served(run)
     (tensor,) = served.multiplexer.Tensors("tb", "classes")
-    assert tensor.step == 3 and tensor_util.make_ndarray(tensor.tensor_proto).tolist() == b"| a | b |"
+    assert (
+        tensor.step == 3 and tensor_util.make_ndarray(tensor.tensor_proto).tolist() == b"| a | b |"
+    )
     assert served.multiplexer.SummaryMetadata("tb", "classes").plugin_data.plugin_name == "text"
 
 
 def test_the_graph_of_a_model(run: RunDir) -> None:
     attempt = Attempt(run)
-    nodes = [event_format.Node("x", "placeholder", []), event_format.Node("layers/0", "Linear", ["x"], "Linear(2, 3)")]
+    nodes = [
+        event_format.Node("x", "placeholder", []),
+        event_format.Node("layers/0", "Linear", ["x"], "Linear(2, 3)"),
+    ]
     attempt.tensorboard.graph(nodes)
     attempt.close()
     found = loaded(run).Graph()
@@ -312,11 +387,15 @@ def test_what_makes_no_sense_is_left_out_and_said_once_for_each_name(
     assert "1,000,000 are taken" in said[3]
 
 
-def test_it_is_live(run: RunDir, eventually: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_live(
+    run: RunDir, eventually: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(metrics_module, "FLUSH_AFTER_S", 0.05)
     attempt = Attempt(run)
     attempt.metrics.write(1, loss=1.0)
-    eventually(lambda: run.tensorboard.exists() and loaded(run).Tags()["scalars"], what="the first row")
+    eventually(
+        lambda: run.tensorboard.exists() and loaded(run).Tags()["scalars"], what="the first row"
+    )
     assert points(run, "loss") == [(1, 1.0)]
     attempt.metrics.write(2, loss=1.0)
     time.sleep(0.3)
@@ -368,8 +447,13 @@ def test_the_hot_path_only_appends(run: RunDir) -> None:
 
 
 def test_numbers_of_the_format() -> None:
-    assert event_format.masked_crc(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    assert event_format.varint(300) == b"\xac\x02" and event_format.varint(-1) == b"\xff" * 9 + b"\x01"
+    assert (
+        event_format.masked_crc(b"123456789")
+        == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    )
+    assert (
+        event_format.varint(300) == b"\xac\x02" and event_format.varint(-1) == b"\xff" * 9 + b"\x01"
+    )
     data = b"".join(event_format.scalars(1.0, step, [("a", 1.0)]) for step in range(1, 4))
     assert len(list(event_format.records(data))) == 3
     for cut in range(len(data)):
@@ -393,9 +477,18 @@ assert not heavy, heavy
 def test_a_job_needs_neither_tensorflow_nor_tensorboard(run: RunDir, tmp_path: Path) -> None:
     run.attempt(1).path.mkdir(parents=True)
     run.config_file.write_text(json.dumps({"kind": "command", "train": {"momentum": 0.9}}))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "RAMPUP_RUN_DIR": str(run.path), "RAMPUP_ATTEMPT": "1"}
-    done = subprocess.run([sys.executable, "-c", JOB], env=env, cwd=tmp_path, capture_output=True, text=True)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RAMPUP_RUN_DIR": str(run.path),
+        "RAMPUP_ATTEMPT": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", JOB], env=env, cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert points(run, "loss") == [(1, 0.5)]
-    start = hparams_metadata.parse_session_start_info_plugin_data(Served(run).hparams("_hparams_/session_start_info"))
+    start = hparams_metadata.parse_session_start_info_plugin_data(
+        Served(run).hparams("_hparams_/session_start_info")
+    )
     assert set(start.hparams) == {"lr", "momentum"}

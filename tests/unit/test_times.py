@@ -1,12 +1,19 @@
 import pytest
 
+from rampup.core.times import seconds_of
 from rampup.errors import Refused
-from rampup.times import seconds_of
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 5400), ("1:30", 90), ("1:30:00", 5400), ("2-00", 172800), ("1-02:03", 93780), ("1-02:03:04", 93784)],
+    [
+        ("90", 5400),
+        ("1:30", 90),
+        ("1:30:00", 5400),
+        ("2-00", 172800),
+        ("1-02:03", 93780),
+        ("1-02:03:04", 93784),
+    ],
 )
 def test_as_slurm_reads_them(text: str, seconds: int) -> None:
     assert seconds_of(text) == seconds

@@ -1,4 +1,5 @@
-"""Parts of the torch engine that need no ranks: devices, precision, optimizers, the running loss."""
+"""Parts of the torch engine that need no ranks: devices, precision, optimizers, the running
+loss."""
 
 from functools import partial
 from pathlib import Path
@@ -9,15 +10,15 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
+from rampup.core.cpu import bf16_is_fast
+from rampup.core.engines.torch import TORCH
+from rampup.core.settings import Settings
 from rampup.data.memory import TensorData
-from rampup.engines import torch_device
-from rampup.engines.cpu import bf16_is_fast
-from rampup.engines.settings import TORCH
-from rampup.engines.torch_parts import RunningLoss, compiled
-from rampup.engines.torch_task import optimizer_of
+from rampup.engines.torch import device as torch_device
+from rampup.engines.torch.parts import RunningLoss, compiled
+from rampup.engines.torch.task import optimizer_of
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
-from rampup.runtime.settings import Settings
 
 CPU = torch.device("cpu")
 
@@ -41,13 +42,18 @@ def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_takes_the_gpu_of_the_rank(gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose("auto", local_rank=1) == torch.device("cuda", 1)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # the launcher shows each rank its own
+    # the launcher shows each rank its own
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert choose("auto", local_rank=1) == torch.device("cuda", 0)
 
 
 def test_auto_takes_the_cpu_without_a_gpu(no_gpus: None) -> None:
     assert choose("auto") == CPU
-    assert choose("auto", CUDA_VISIBLE_DEVICES="-1") == choose("cpu", CUDA_VISIBLE_DEVICES="NoDevFiles") == CPU
+    assert (
+        choose("auto", CUDA_VISIBLE_DEVICES="-1")
+        == choose("cpu", CUDA_VISIBLE_DEVICES="NoDevFiles")
+        == CPU
+    )
 
 
 @pytest.mark.parametrize("wish", ["auto", "cpu"])
@@ -71,7 +77,9 @@ def cpu_with(flags: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("flags", "fast"), [("avx512_bf16", True), ("amx_bf16 amx_tile", True), ("avx2", False)])
+@pytest.mark.parametrize(
+    ("flags", "fast"), [("avx512_bf16", True), ("amx_bf16 amx_tile", True), ("avx2", False)]
+)
 def test_bf16_needs_a_cpu_that_has_it(flags: str, fast: bool, tmp_path: Path) -> None:
     assert bf16_is_fast(cpu_with(flags, tmp_path)) is fast
     assert not bf16_is_fast(tmp_path / "nothing")
@@ -97,11 +105,14 @@ def test_autocast_follows_the_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
+    ("name", "kind"),
+    [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)],
 )
 def test_optimizers_are_fused(name: str, kind: type) -> None:
     values: dict[str, Any] = {key: setting.default for key, setting in TORCH.items()}
-    settings = Settings(values | {"optimizer": name, "lr": 0.3, "weight_decay": 0.1, "momentum": 0.8})
+    settings = Settings(
+        values | {"optimizer": name, "lr": 0.3, "weight_decay": 0.1, "momentum": 0.8}
+    )
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
     optimizer = optimizer_of(settings, model)
@@ -113,7 +124,8 @@ def test_optimizers_are_fused(name: str, kind: type) -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_compile_really_compiles(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # the C++ compiler takes seconds
+    # the C++ compiler takes seconds
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.9))
     called = compiled(model, Settings({"compile": wanted}))
     counters.clear()
@@ -144,6 +156,8 @@ def test_batches_of_tensors() -> None:
 
 def test_any_nesting_moves_to_the_device() -> None:
     images = torch.zeros(2, 3, 4, 4)
-    moved = torch_device.move({"x": [images], "y": (torch.ones(1), "name")}, CPU, channels_last=True)
+    moved = torch_device.move(
+        {"x": [images], "y": (torch.ones(1), "name")}, CPU, channels_last=True
+    )
     assert moved["x"][0].is_contiguous(memory_format=torch.channels_last)
     assert isinstance(moved["y"], tuple) and moved["y"][1] == "name"

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rampup.engines import torch_insight
-from rampup.engines.torch_graph import graph_of, layers_of
-from rampup.engines.torch_insight import Insight, histogram_of
-from rampup.engines.torch_task import Task
+from rampup.core.settings import Settings
+from rampup.engines.torch import insight as torch_insight
+from rampup.engines.torch.graph import graph_of, layers_of
+from rampup.engines.torch.insight import Insight, histogram_of
+from rampup.engines.torch.task import Task
 from rampup.recipes.cifar10.model import ResNet18
-from rampup.runtime.settings import Settings
 
 
 class Twice(nn.Module):
@@ -63,7 +63,10 @@ def test_histograms() -> None:
     assert squares == pytest.approx(float((values**2).sum()))
     same = histogram_of(torch.zeros(5))
     assert same is not None and sum(same[0]) == 5 and same[1][0] < 0 < same[1][-1]
-    assert histogram_of(torch.tensor([])) is None and histogram_of(torch.tensor([1.0, float("nan")])) is None
+    assert (
+        histogram_of(torch.tensor([])) is None
+        and histogram_of(torch.tensor([1.0, float("nan")])) is None
+    )
 
 
 class Told:
@@ -88,7 +91,9 @@ def insight(told: Any) -> Insight:
     return Insight(told, Task(Settings({})), Twice(), told)
 
 
-def test_short_epochs_do_not_pay_for_it_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_epochs_do_not_pay_for_it_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = Told(tmp_path / "evaluation.json")
     made = insight(told)
     made.begin()
@@ -97,7 +102,9 @@ def test_short_epochs_do_not_pay_for_it_each_time(tmp_path: Path, monkeypatch: p
     assert [record["step"] for record in told.records] == [10]
     made.show()
     made.show()
-    assert [record["step"] for record in told.records] == [10, 50], "the last one is shown once, at the end"
+    assert [record["step"] for record in told.records] == [10, 50], (
+        "the last one is shown once, at the end"
+    )
     monkeypatch.setattr(torch_insight, "EVERY_S", 0.0)
     told.records.clear()
     made = insight(told)
@@ -106,7 +113,9 @@ def test_short_epochs_do_not_pay_for_it_each_time(tmp_path: Path, monkeypatch: p
     assert len(told.records) == 3
 
 
-def test_what_can_not_be_drawn_is_said_once_and_the_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_can_not_be_drawn_is_said_once_and_the_run_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     made = insight(Told(None))
     for epoch in (1, 2):
         made.validated(epoch, epoch)

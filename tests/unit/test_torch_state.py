@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
-from rampup.engines.torch_parts import RunningLoss
-from rampup.engines.torch_state import (
+from rampup.engines.torch.parts import RunningLoss
+from rampup.engines.torch.state import (
     FILE,
     KeptMemory,
     State,
@@ -23,11 +23,11 @@ from rampup.engines.torch_state import (
     unpack,
     untouched,
 )
-from rampup.engines.torch_world import World
+from rampup.engines.torch.world import World
 from rampup.errors import RampupError
+from rampup.runtime.checkpoints.saving import Snapshot
 from rampup.runtime.context import RankContext
 from rampup.runtime.job import Best
-from rampup.runtime.saving import Snapshot
 
 CPU = torch.device("cpu")
 BEST = Best("val_accuracy", 0.5, 1, 3)
@@ -37,12 +37,16 @@ class Training:
     """The parts of one, without the engine around them."""
 
     def __init__(self, width: int = 4) -> None:
-        self.model: nn.Module = nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width), nn.Dropout(0.5))
+        self.model: nn.Module = nn.Sequential(
+            nn.Linear(3, width), nn.BatchNorm1d(width), nn.Dropout(0.5)
+        )
         self.model.register_buffer("unsaved", torch.zeros(2), persistent=False)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         self.loss = RunningLoss(CPU)
         scaler = GradScaler("cpu", enabled=False)
-        self.state = State(self.model, self.optimizer, scaler, self.loss, World(RankContext(), CPU), seed=1)
+        self.state = State(
+            self.model, self.optimizer, scaler, self.loss, World(RankContext(), CPU), seed=1
+        )
 
     def step(self) -> None:
         loss = self.model(torch.randn(8, 3)).square().mean()
@@ -72,7 +76,10 @@ def test_another_process_goes_on_as_this_one(tmp_path: Path) -> None:
     training.step()
     training.step()  # what was taken must not follow
     path = written(snapshot, tmp_path)
-    assert snapshot.meta == {"world_size": 1, "best": {"metric": "val_accuracy", "value": 0.5, "epoch": 1, "step": 3}}
+    assert snapshot.meta == {
+        "world_size": 1,
+        "best": {"metric": "val_accuracy", "value": 0.5, "epoch": 1, "step": 3},
+    }
     other = Training()
     assert other.state.put_back(path) == (3, BEST)
     other.step()
@@ -87,9 +94,14 @@ def test_the_memory_is_kept(tmp_path: Path) -> None:
     first = memory.copy_of({"model": training.model.state_dict(), "list": [torch.ones(2)]})
     training.step()
     second = memory.copy_of({"model": training.model.state_dict(), "list": [torch.zeros(2)]})
-    assert first["list"][0].data_ptr() == second["list"][0].data_ptr() and first["list"][0].tolist() == [0, 0]
+    assert first["list"][0].data_ptr() == second["list"][0].data_ptr() and first["list"][
+        0
+    ].tolist() == [0, 0]
     assert second["model"]["0.weight"].data_ptr() == first["model"]["0.weight"].data_ptr()
-    assert second["model"]["0.weight"].data_ptr() != training.model.get_parameter("0.weight").data_ptr()
+    assert (
+        second["model"]["0.weight"].data_ptr()
+        != training.model.get_parameter("0.weight").data_ptr()
+    )
     grown = memory.copy_of({"model": training.model.state_dict(), "list": [torch.zeros(5)]})
     assert len(grown["list"][0]) == 5
 
@@ -106,7 +118,9 @@ def test_the_best_has_memory_of_its_own(tmp_path: Path) -> None:
 
 def test_a_memory_layout_is_kept() -> None:
     weight = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    copied = KeptMemory().copy_of({"model": [torch.ones(3), weight, torch.randn(2, 1).expand(2, 5)]})["model"]
+    copied = KeptMemory().copy_of(
+        {"model": [torch.ones(3), weight, torch.randn(2, 1).expand(2, 5)]}
+    )["model"]
     assert copied[1].stride() == weight.stride() and torch.equal(copied[1], weight)
     assert torch.equal(copied[0], torch.ones(3)) and copied[2].shape == (2, 5)
 
@@ -122,7 +136,10 @@ def test_many_tensors_are_written_in_few_pieces() -> None:
         def flush(self) -> None:
             pass
 
-    state = {"model": {str(number): torch.ones(3) for number in range(200)}, "optimizer": [torch.ones(2)] * 100}
+    state = {
+        "model": {str(number): torch.ones(3) for number in range(200)},
+        "optimizer": [torch.ones(2)] * 100,
+    }
     file = Counted()
     torch.save(KeptMemory().copy_of(state), file)
     assert file.writes < 60, "each makes the training loop wait for the interpreter"
@@ -149,7 +166,10 @@ def test_every_source_of_random_numbers() -> None:
 
 
 def test_buffers_of_several_ranks() -> None:
-    ranks = [[torch.tensor([1.0, 2.0]), torch.tensor(4)], [torch.tensor([3.0, 6.0]), torch.tensor(5)]]
+    ranks = [
+        [torch.tensor([1.0, 2.0]), torch.tensor(4)],
+        [torch.tensor([3.0, 6.0]), torch.tensor(5)],
+    ]
     into = [torch.zeros(2), torch.tensor(0)]
     unpack(packed(ranks[1]), into)
     assert (into[0].tolist(), into[1].item()) == ([3.0, 6.0], 5)

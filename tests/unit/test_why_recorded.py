@@ -1,4 +1,5 @@
-"""`rampup why` on recorded words that can't be provoked here, on hostile files, and the tables themselves."""
+"""`rampup why` on recorded words that can't be provoked here, on hostile files, and the tables
+themselves."""
 
 import json
 import random
@@ -12,17 +13,31 @@ from typing import Any
 
 import pytest
 
-from rampup import causes, rank, rundir
-from rampup.diagnose.why import PROBLEMS, Answer, explain
-from rampup.diagnose.why_clues import gather
-from rampup.diagnose.why_text import Frame, clean, last_of, lines_of, tail, traces_in, users_frame
-from rampup.diagnose.why_words import Words
-from rampup.records import append_json, write_json
-from rampup.rundir import AttemptDir, RunDir, State
+from rampup import rank
+from rampup.diagnose.why.clues import gather
+from rampup.diagnose.why.explain import PROBLEMS, Answer, explain
+from rampup.diagnose.why.logs import Frame, clean, last_of, lines_of, tail, traces_in, users_frame
+from rampup.diagnose.why.wording import Words
+from rampup.rundir import failures as causes
+from rampup.rundir import files as rundir
+from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.records import append_json, write_json
 
 ROOT = Path(__file__).parents[2]
-FAILED: dict[str, Any] = {"launcher": "spawn", "started": 100.0, "ended": 160.0, "outcome": "failed", "exit_code": 1}
-ON_SLURM: dict[str, Any] = {**FAILED, "launcher": "srun", "job": "7", "world_size": 2, "nodes": "node[1-2]"}
+FAILED: dict[str, Any] = {
+    "launcher": "spawn",
+    "started": 100.0,
+    "ended": 160.0,
+    "outcome": "failed",
+    "exit_code": 1,
+}
+ON_SLURM: dict[str, Any] = {
+    **FAILED,
+    "launcher": "srun",
+    "job": "7",
+    "world_size": 2,
+    "nodes": "node[1-2]",
+}
 
 
 @pytest.fixture
@@ -31,11 +46,20 @@ def run(tmp_path: Path) -> RunDir:
     made = rundir.create(path, {"id": "abc234", "name": "it", "created": 90.0}, lambda made: None)
     train = {"batch_size": 64, "accumulate": 1, "lr": 0.1, "clip": None}
     resources = {"mem": "4G", "nodes": 1, "tasks_per_node": 2}
-    config = {"command": ["python", "train.py"], "argv": ["python"], "cwd": str(tmp_path), "time_s": 3600}
-    gone = {"name": "site", "scheduler": "slurm", "slurm_conf": str(tmp_path / "slurm.conf")}  # nobody to ask
-    write_json(made.config_file, {**config, "train": train, "resources": resources, "cluster": gone})
+    config = {
+        "command": ["python", "train.py"],
+        "argv": ["python"],
+        "cwd": str(tmp_path),
+        "time_s": 3600,
+    }
+    # nobody to ask
+    gone = {"name": "site", "scheduler": "slurm", "slurm_conf": str(tmp_path / "slurm.conf")}
+    write_json(
+        made.config_file, {**config, "train": train, "resources": resources, "cluster": gone}
+    )
     append_json(
-        made.control_file, {"what": "submitted", "t": 95.0, "scheduler": "slurm", "cluster": "site", "job": "7"}
+        made.control_file,
+        {"what": "submitted", "t": 95.0, "scheduler": "slurm", "cluster": "site", "job": "7"},
     )
     return made
 
@@ -44,7 +68,11 @@ def attempt_of(run: RunDir, facts: dict[str, Any], **files: str) -> AttemptDir:
     """An attempt with these logs: rank_0="...", slurm="..."."""
     attempt = run.claim_attempt()
     for name, text in files.items():
-        path = run.slurm_log("7") if name == "slurm" else attempt.path / f"{name.replace('_', '-')}.log"
+        path = (
+            run.slurm_log("7")
+            if name == "slurm"
+            else attempt.path / f"{name.replace('_', '-')}.log"
+        )
         path.write_text(text)
     write_json(attempt.facts_file, facts)
     return attempt
@@ -52,14 +80,17 @@ def attempt_of(run: RunDir, facts: dict[str, Any], **files: str) -> AttemptDir:
 
 def ended(run: RunDir, state: str) -> None:
     """What Slurm said of the job, as rampup keeps it."""
-    append_json(run.control_file, {"what": "ended", "t": 170.0, "job": "7:it-abc234", "state": state, "reason": ""})
+    append_json(
+        run.control_file,
+        {"what": "ended", "t": 170.0, "job": "7:it-abc234", "state": state, "reason": ""},
+    )
 
 
 def raised(error: str) -> str:
     return f'epoch=1\nTraceback (most recent call last):\n  File "train.py", line 9, in <module>\n    go()\n{error}\n'
 
 
-# words of machines that are not here ----------------------------------------------------------------------------
+# words of machines that are not here --------------------------------------------------------------
 
 OOM_LINE = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes may have been killed"
 RECORDED = {
@@ -80,7 +111,10 @@ RECORDED = {
         "workers are out of shared memory. Please try to raise your shared memory limit.",
         "num_workers=0",
     ),
-    "loader-killed": ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", "num_workers=0"),
+    "loader-killed": (
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.",
+        "num_workers=0",
+    ),
     "peer-lost": (
         "RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:27564",
         "rampup logs abc234",
@@ -94,7 +128,13 @@ def test_recorded_exceptions(run: RunDir, problem: str) -> None:
     error, remedy = RECORDED[problem]
     attempt = attempt_of(run, {**FAILED, "failed_rank": 0, "world_size": 2}, rank_0=raised(error))
     if not error:
-        words = {"t": 150.0, "rank": 0, "type": "RampupError", "message": "a bad name", "hint": "use fewer letters"}
+        words = {
+            "t": 150.0,
+            "rank": 0,
+            "type": "RampupError",
+            "message": "a bad name",
+            "hint": "use fewer letters",
+        }
         write_json(attempt.error_file(0), words)
     answer = explain(run)
     assert (answer.finding.id, answer.rank) == (problem, 0)
@@ -112,9 +152,16 @@ def test_recorded_exceptions(run: RunDir, problem: str) -> None:
     ],
 )
 def test_more_memory_than_the_job_may_have(run: RunDir, line: str) -> None:
-    attempt_of(run, ON_SLURM, slurm=f"rampup: attempt 1 of job 7 begins\n{line}\nsrun: error: node1: task 1: Killed\n")
+    attempt_of(
+        run,
+        ON_SLURM,
+        slurm=f"rampup: attempt 1 of job 7 begins\n{line}\nsrun: error: node1: task 1: Killed\n",
+    )
     answer = explain(run)
-    assert (answer.finding.id, answer.finding.remedy) == ("memory-of-job", "rampup resume abc234 --mem 8G")
+    assert (answer.finding.id, answer.finding.remedy) == (
+        "memory-of-job",
+        "rampup resume abc234 --mem 8G",
+    )
     assert (answer.evidence[0].file, answer.evidence[0].line) == ("slurm-7.log", 2)
 
 
@@ -136,18 +183,33 @@ def test_slurms_word_alone(run: RunDir, state: str, problem: str) -> None:
     assert answer.evidence[0].file == "control.jsonl" and answer.evidence[0].line == 2
 
 
-def test_a_job_of_which_nobody_knows(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_which_nobody_knows(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    attempt_of(run, {key: value for key, value in ON_SLURM.items() if key not in ("outcome", "ended")})
+    attempt_of(
+        run, {key: value for key, value in ON_SLURM.items() if key not in ("outcome", "ended")}
+    )
     answer = explain(run)
-    assert (answer.finding.id, answer.known) == ("forgotten", False) and "slurm-7.log" in answer.finding.remedy
+    assert (answer.finding.id, answer.known) == (
+        "forgotten",
+        False,
+    ) and "slurm-7.log" in answer.finding.remedy
 
 
 def test_killed_while_the_memory_was_full(run: RunDir) -> None:
-    attempt = attempt_of(run, {**FAILED, "failed_rank": 1, "exit_code": 137, "world_size": 2}, rank_1="hello\n")
-    append_json(attempt.system_file("here"), {"t": 150.0, "mem_used_mb": 7900, "mem_total_mb": 8000})
+    attempt = attempt_of(
+        run, {**FAILED, "failed_rank": 1, "exit_code": 137, "world_size": 2}, rank_1="hello\n"
+    )
+    append_json(
+        attempt.system_file("here"), {"t": 150.0, "mem_used_mb": 7900, "mem_total_mb": 8000}
+    )
     answer = explain(run)
-    assert (answer.finding.id, answer.rank, answer.finding.remedy[:12]) == ("memory-killed", 1, "accumulate=2")
+    assert (answer.finding.id, answer.rank, answer.finding.remedy[:12]) == (
+        "memory-killed",
+        1,
+        "accumulate=2",
+    )
     assert "99% of the memory" in answer.evidence[1].text
 
 
@@ -178,7 +240,7 @@ def test_what_the_launcher_says_itself(run: RunDir) -> None:
     assert (answer.finding.id, answer.finding.cause, answer.known) == ("told", cause, True)
 
 
-# rank.py, for real ----------------------------------------------------------------------------------------------
+# rank.py, for real --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,13 +249,28 @@ def test_what_the_launcher_says_itself(run: RunDir) -> None:
         ("run-not-shared", ("--rank=1", "--run-hash=0000"), "node node1 sees another"),
         ("rank-cut-off", ("--rank=1",), "rank 1 on node node1 can't reach rank 0"),
         ("rank-missing", ("--rank=0",), "rank 1 did not come"),
-        ("wrong-layout", ("--rank=0", "--world-size=5"), "5 tasks were started, the run has 2 ranks"),
+        (
+            "wrong-layout",
+            ("--rank=0", "--world-size=5"),
+            "5 tasks were started, the run has 2 ranks",
+        ),
     ],
 )
-def test_a_rank_that_can_not_begin(run: RunDir, problem: str, options: tuple[str, ...], words: str) -> None:
+def test_a_rank_that_can_not_begin(
+    run: RunDir, problem: str, options: tuple[str, ...], words: str
+) -> None:
     attempt_of(run, {**ON_SLURM, "exit_code": 97})
-    given = ["--attempt=1", "--world-size=2", "--node=node1", "--files-within=0.1", "--meet-within=0.3", *options]
-    done = subprocess.run([sys.executable, rank.__file__, str(run.path), *given], capture_output=True, timeout=20)
+    given = [
+        "--attempt=1",
+        "--world-size=2",
+        "--node=node1",
+        "--files-within=0.1",
+        "--meet-within=0.3",
+        *options,
+    ]
+    done = subprocess.run(
+        [sys.executable, rank.__file__, str(run.path), *given], capture_output=True, timeout=20
+    )
     assert done.returncode == rank.NOT_READY
     answer = explain(run)
     assert (answer.finding.id, words in answer.finding.cause) == (problem, True), answer
@@ -203,16 +280,29 @@ def test_a_rank_that_can_not_begin(run: RunDir, problem: str, options: tuple[str
 def test_other_settings_are_named(run: RunDir) -> None:
     attempt = attempt_of(run, {**ON_SLURM, "exit_code": 97})
     message = "rank 1 on node node2 has other settings than rank 0"
-    write_json(attempt.error_file(0), {"t": 1.0, "rank": 0, "type": "NotReady", "message": message, "hint": "look"})
+    write_json(
+        attempt.error_file(0),
+        {"t": 1.0, "rank": 0, "type": "NotReady", "message": message, "hint": "look"},
+    )
     assert explain(run).finding.id == "other-settings"
 
 
-# who failed first -----------------------------------------------------------------------------------------------
+# who failed first ---------------------------------------------------------------------------------
 
-LOST = {"t": 101.0, "rank": 0, "type": "RampupError", "message": "rank 0 lost contact with another rank", "hint": "no"}
+LOST = {
+    "t": 101.0,
+    "rank": 0,
+    "type": "RampupError",
+    "message": "rank 0 lost contact with another rank",
+    "hint": "no",
+}
 RAISED = {"t": 102.0, "rank": 1, "type": "ValueError", "message": "as planned", "traceback": ""}
-KILLED_FIRST = "srun: error: node2: task 1: Killed\nsrun: error: node1: task 0: Exited with exit code 1\n"
-FELL_FIRST = "srun: error: node1: task 0: Exited with exit code 1\nsrun: error: node2: task 1: Killed\n"
+KILLED_FIRST = (
+    "srun: error: node2: task 1: Killed\nsrun: error: node1: task 0: Exited with exit code 1\n"
+)
+FELL_FIRST = (
+    "srun: error: node1: task 0: Exited with exit code 1\nsrun: error: node2: task 1: Killed\n"
+)
 ENDED_BY_SRUN = "srun: error: node2: tasks 1-3,7: Exited with exit code 3\nsrun: error: node1: task 0: Terminated\n"
 
 
@@ -233,7 +323,11 @@ ENDED_BY_SRUN = "srun: error: node2: tasks 1-3,7: Exited with exit code 3\nsrun:
     ],
 )
 def test_the_first_to_fail(
-    run: RunDir, seen: tuple[int | None, int], slurm: str, errors: list[dict[str, Any]], first: tuple[Any, Any]
+    run: RunDir,
+    seen: tuple[int | None, int],
+    slurm: str,
+    errors: list[dict[str, Any]],
+    first: tuple[Any, Any],
 ) -> None:
     attempt = attempt_of(run, ON_SLURM, slurm=f"rampup: attempt 1 of job 7 begins\n{slurm}")
     for error in errors:
@@ -246,7 +340,9 @@ def test_the_first_to_fail(
 
 def test_an_attempt_before_is_not_blamed_for_the_next(run: RunDir) -> None:
     said = "rampup: attempt 1 of job 7 begins\nslurmstepd: error: *** JOB 7 CANCELLED AT x DUE TO PREEMPTION ***\n"
-    said += "rampup: attempt 2 of job 7 begins\nsrun: error: node1: task 1: Exited with exit code 3\n"
+    said += (
+        "rampup: attempt 2 of job 7 begins\nsrun: error: node1: task 1: Exited with exit code 3\n"
+    )
     for _ in range(2):
         attempt_of(run, ON_SLURM, slurm=said)
     answer = explain(run)
@@ -258,7 +354,7 @@ def test_an_attempt_before_is_not_blamed_for_the_next(run: RunDir) -> None:
     assert answer.before == ("attempt 1: a job with a higher priority took its nodes (preemption)",)
 
 
-# text -----------------------------------------------------------------------------------------------------------
+# text ---------------------------------------------------------------------------------------------
 
 
 def test_a_line_is_safe_to_print() -> None:
@@ -299,12 +395,26 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 @pytest.mark.parametrize(
     ("problem", "told", "remedy"),
     [
-        ("modules", "module load GCC/8.3.0 failed on node1: it is unknown", "module spider GCC/8.3.0 there"),
-        ("modules", "there is no command module on node1: a login shell does not define it", "module_init"),
-        ("environment", "environment /proj/v can't be read on node1: it has no bin/activate there", "--env"),
+        (
+            "modules",
+            "module load GCC/8.3.0 failed on node1: it is unknown",
+            "module spider GCC/8.3.0 there",
+        ),
+        (
+            "modules",
+            "there is no command module on node1: a login shell does not define it",
+            "module_init",
+        ),
+        (
+            "environment",
+            "environment /proj/v can't be read on node1: it has no bin/activate there",
+            "--env",
+        ),
     ],
 )
-def test_what_the_ranks_need_is_not_there(run: RunDir, problem: str, told: str, remedy: str) -> None:
+def test_what_the_ranks_need_is_not_there(
+    run: RunDir, problem: str, told: str, remedy: str
+) -> None:
     said = f"rampup: attempt 1 of job 7 begins on node1\nrampup: error: {told}\n"
     attempt_of(run, {**ON_SLURM, "exit_code": 78, "cause": told}, slurm=said)
     answer = explain(run, State("failed", 78, told))
@@ -312,7 +422,7 @@ def test_what_the_ranks_need_is_not_there(run: RunDir, problem: str, told: str, 
     assert remedy in answer.finding.remedy
 
 
-# the tables -----------------------------------------------------------------------------------------------------
+# the tables ---------------------------------------------------------------------------------------
 
 
 def test_every_row_is_a_sentence_with_a_remedy(run: RunDir) -> None:
@@ -324,7 +434,9 @@ def test_every_row_is_a_sentence_with_a_remedy(run: RunDir) -> None:
         for template in (problem.cause, problem.remedy):
             for names in (groups, {}) if template == problem.cause else ({},):
                 used = {name for _, name, _, _ in string.Formatter().parse(template) if name}
-                text = template.format_map(Words(case, {**dict.fromkeys(used & set(groups), "x"), **names}, True))
+                text = template.format_map(
+                    Words(case, {**dict.fromkeys(used & set(groups), "x"), **names}, True)
+                )
                 assert text.isprintable() and "None" not in text, problem.id
         assert problem.remedy or problem.harmless, problem.id
 
@@ -343,10 +455,15 @@ FOREIGN = b'{"rank": "x", "exit_code": [], "t": "y", "world_size": -1, "step": {
 def test_hostile_files_never_stop_an_answer(run: RunDir) -> None:
     """Empty, cut, overwritten: there is an answer all the same, and it can be printed."""
     chance = random.Random(7)
-    attempt = attempt_of(run, {**ON_SLURM, "failed_rank": 0}, rank_0=raised("ValueError: x"), slurm=KILLED_FIRST)
+    attempt = attempt_of(
+        run, {**ON_SLURM, "failed_rank": 0}, rank_0=raised("ValueError: x"), slurm=KILLED_FIRST
+    )
     write_json(attempt.error_file(0), RAISED)
     append_json(attempt.metrics_file, {"step": 1, "loss": None, "t": 1.0})
-    append_json(attempt.system_file("here"), {"t": 150.0, "mem_used_mb": 7900, "mem_total_mb": 8000, "cpu_s": 1.0})
+    append_json(
+        attempt.system_file("here"),
+        {"t": 150.0, "mem_used_mb": 7900, "mem_total_mb": 8000, "cpu_s": 1.0},
+    )
     files = [path for path in run.path.rglob("*") if path.is_file()]
     whole = {path: path.read_bytes() for path in files}
     odd = [b"", b"\0\xff\x1b[31m", b"[]", b"{}", b"null", FOREIGN]
@@ -354,7 +471,9 @@ def test_hostile_files_never_stop_an_answer(run: RunDir) -> None:
         path = chance.choice(files)
         data = whole[path]
         path.write_bytes(chance.choice([*odd, data[: chance.randrange(len(data) + 1)], data * 3]))
-        answer: Answer = explain(run, chance.choice([None, State("failed", 1), State("timeout"), State("running")]))
+        answer: Answer = explain(
+            run, chance.choice([None, State("failed", 1), State("timeout"), State("running")])
+        )
         assert answer.finding.cause and answer.finding.cause.isprintable()
         json.dumps(answer)
         path.write_bytes(data)

@@ -31,9 +31,13 @@ def test_tabs_are_as_good_as_spaces(tmp_path: Path) -> None:
     file = tmp_path / "vectors.txt"
     file.write_text("2\t2\nwhy\t0.1\t0.2\ndo\t0.3\t0.4\n")
     table = vectors(file, VOCABULARY, seed=1)
-    assert np.allclose([table[VOCABULARY.numbers[word]] for word in ("why", "do")], [[0.1, 0.2], [0.3, 0.4]])
+    assert np.allclose(
+        [table[VOCABULARY.numbers[word]] for word in ("why", "do")], [[0.1, 0.2], [0.3, 0.4]]
+    )
 
 
 def test_a_text_without_any_word_is_an_unknown_word_and_not_only_padding() -> None:
     rows = VOCABULARY.rows(["", "???", "why"], 3)
-    assert rows.tolist() == [[UNKNOWN, PADDING, PADDING]] * 2 + [[VOCABULARY.numbers["why"], PADDING, PADDING]]
+    assert rows.tolist() == [[UNKNOWN, PADDING, PADDING]] * 2 + [
+        [VOCABULARY.numbers["why"], PADDING, PADDING]
+    ]

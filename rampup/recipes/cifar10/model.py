@@ -1,6 +1,8 @@
-"""The networks of the cifar10 recipe, for images of 32 x 32: a small fast one, ResNet-18, an MLP, torchvision's.
+"""The networks of the cifar10 recipe, for images of 32 x 32: a small fast one, ResNet-18, an MLP,
+torchvision's.
 
-`build` is called by train.py on every rank. Weights that others have trained come from the cache, never from a network.
+`build` is called by train.py on every rank. Weights that others have trained come from the cache,
+never from a network.
 """
 
 import importlib
@@ -9,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rampup.data.fetch import folder
-from rampup.data.sets import WEIGHTS, weights_name
+from rampup.core.settings import Settings
+from rampup.datasets.fetch import folder
+from rampup.datasets.sets import WEIGHTS, weights_name
 from rampup.errors import RampupError
 from rampup.recipes.cifar10.settings import OWN
-from rampup.runtime.settings import Settings
 
 CLASSES = 10
 
@@ -31,16 +33,24 @@ def build(settings: Settings) -> nn.Module:
 
 
 def mlp() -> nn.Module:
-    layers = (nn.Linear(3072, 128), nn.ReLU(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+    layers = (
+        nn.Linear(3072, 128),
+        nn.ReLU(),
+        nn.Linear(128, 256),
+        nn.ReLU(),
+        nn.Linear(256, CLASSES),
+    )
     return nn.Sequential(nn.Flatten(), *layers)
 
 
-# the small one ------------------------------------------------------------------------------------------------------
+# the small one ------------------------------------------------------------------------------------
 
 
 def convolution(wide_in: int, wide_out: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(wide_in, wide_out, 3, padding=1, bias=False), nn.BatchNorm2d(wide_out), nn.ReLU(inplace=True)
+        nn.Conv2d(wide_in, wide_out, 3, padding=1, bias=False),
+        nn.BatchNorm2d(wide_out),
+        nn.ReLU(inplace=True),
     )
 
 
@@ -54,7 +64,8 @@ class Residual(nn.Module):
 
 
 class Small(nn.Module):
-    """Eight convolutions and one linear layer; the image is halved four times, so most of the work is on small ones."""
+    """Eight convolutions and one linear layer; the image is halved four times, so most of the work
+    is on small ones."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -78,11 +89,12 @@ class Small(nn.Module):
         return scores / 8  # so that the first scores are small, and the first losses too
 
 
-# ResNet-18 ----------------------------------------------------------------------------------------------------------
+# ResNet-18 ----------------------------------------------------------------------------------------
 
 
 class Basic(nn.Module):
-    """Two convolutions, and around them what came in. The names are torchvision's, so that its weights fit."""
+    """Two convolutions, and around them what came in. The names are torchvision's, so that its
+    weights fit."""
 
     def __init__(self, wide_in: int, wide_out: int, stride: int) -> None:
         super().__init__()
@@ -101,7 +113,8 @@ class Basic(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """With a stem for small images: a convolution of 3 x 3 that keeps the size, and no pooling after it."""
+    """With a stem for small images: a convolution of 3 x 3 that keeps the size, and no pooling
+    after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,26 +133,34 @@ class ResNet18(nn.Module):
         return scores
 
 
-# torchvision --------------------------------------------------------------------------------------------------------
+# torchvision --------------------------------------------------------------------------------------
 
 
 def of_torchvision(arch: str) -> nn.Module:
-    """By its name there; its last layer gets ten outputs. It is made for larger images: expect less than of ours."""
+    """By its name there; its last layer gets ten outputs. It is made for larger images: expect less
+    than of ours."""
     try:
         models: Any = importlib.import_module("torchvision.models")
     except ImportError as error:
         own = " or ".join(f"arch={name}" for name in OWN)
-        raise RampupError(f"arch={arch}: torchvision can't be imported: {error}", f"{own} need none") from None
+        raise RampupError(
+            f"arch={arch}: torchvision can't be imported: {error}", f"{own} need none"
+        ) from None
     model: nn.Module = models.get_model(arch, weights=None, num_classes=CLASSES)
     return model
 
 
 def load_trained(model: nn.Module, arch: str) -> None:
-    """What fits of the cached weights: not the last layer, and of our ResNet-18 not the stem either."""
+    """What fits of the cached weights: not the last layer, and of our ResNet-18 not the stem
+    either."""
     name = weights_name(arch)
-    found = torch.load(folder(name) / WEIGHTS[name].files[0].name, map_location="cpu", weights_only=True)
+    found = torch.load(
+        folder(name) / WEIGHTS[name].files[0].name, map_location="cpu", weights_only=True
+    )
     own = model.state_dict()
-    fitting = {key: value for key, value in found.items() if key in own and own[key].shape == value.shape}
+    fitting = {
+        key: value for key, value in found.items() if key in own and own[key].shape == value.shape
+    }
     if len(fitting) < len(own) // 2:
         raise RampupError(f"the weights of {name} do not fit arch={arch}", f"rampup fetch {name}")
     model.load_state_dict({**own, **fitting})

@@ -1,12 +1,13 @@
-"""What the settings of the cifar10 recipe may be, and what they need: looked at before anything is submitted.
+"""What the settings of the cifar10 recipe may be, and what they need: looked at before anything is
+submitted.
 
 The command line calls `check` and model.py takes the names from here; so this imports no framework.
 """
 
-from rampup.data.sets import WEIGHTS, weights_name
+from rampup.core.settings import Settings
+from rampup.core.spec import Needs
+from rampup.datasets.sets import WEIGHTS, weights_name
 from rampup.errors import Refused, nearest
-from rampup.runtime.settings import Settings
-from rampup.spec import Needs
 
 SIZE = 32
 """Pixels of an image, in both directions."""
@@ -24,20 +25,33 @@ NAMES = """
     vgg19_bn wide_resnet101_2 wide_resnet50_2
 """
 OF_TORCHVISION = NAMES.split()
-"""Its models for classification that take small images and give one answer, so no ViT and no Inception."""
+"""Its models for classification that take small images and give one answer, so no ViT and no
+Inception."""
 
 
 def check(settings: Settings) -> Needs:
     """Refuse what can't be; name what these settings need besides the images and torch."""
     for name, there_are in IMAGES.items():
         if not 1 <= settings[name] <= there_are:
-            raise Refused(f"{name}={settings[name]}: there are {there_are} images", f"{name}={there_are}")
-    crop, cutout, width, smoothing = settings.crop, settings.cutout, settings.width, settings.label_smoothing
+            raise Refused(
+                f"{name}={settings[name]}: there are {there_are} images", f"{name}={there_are}"
+            )
+    crop, cutout, width, smoothing = (
+        settings.crop,
+        settings.cutout,
+        settings.width,
+        settings.label_smoothing,
+    )
     if not (0 <= crop < SIZE and 0 <= cutout <= SIZE):
-        raise Refused(f"crop={crop} cutout={cutout}: an image has {SIZE} x {SIZE} pixels", "crop=4 cutout=8")
+        raise Refused(
+            f"crop={crop} cutout={cutout}: an image has {SIZE} x {SIZE} pixels", "crop=4 cutout=8"
+        )
     if width < 1 or not 0 <= smoothing <= 1:
         given = f"width={width} label_smoothing={smoothing}"
-        raise Refused(f"{given}: a width is 1 or more, a smoothing from 0 to 1", "width=24 label_smoothing=0.1")
+        raise Refused(
+            f"{given}: a width is 1 or more, a smoothing from 0 to 1",
+            "width=24 label_smoothing=0.1",
+        )
     return needs(settings.arch, settings.pretrained)
 
 
@@ -49,7 +63,10 @@ def needs(arch: str, pretrained: bool) -> Needs:
         )
     if pretrained and weights_name(arch) not in WEIGHTS:
         known = [name.partition(":")[2] for name in WEIGHTS]
-        raise Refused(f"pretrained=true: no weights of arch={arch} are known", f"arch={' or arch='.join(known)}")
+        raise Refused(
+            f"pretrained=true: no weights of arch={arch} are known",
+            f"arch={' or arch='.join(known)}",
+        )
     return Needs(
         modules={} if arch in OWN else {"torchvision": f"arch={arch}"},
         data=(weights_name(arch),) if pretrained else (),

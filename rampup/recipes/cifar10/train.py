@@ -1,6 +1,8 @@
-"""CIFAR-10: 50000 photos of 32 x 32 pixels to train on, 10000 to validate. `rampup fetch cifar10` brings the data.
+"""CIFAR-10: 50000 photos of 32 x 32 pixels to train on, 10000 to validate. `rampup fetch cifar10`
+brings the data.
 
-All images stay in memory as bytes; a batch is augmented and normalised as a whole, where the model computes.
+All images stay in memory as bytes; a batch is augmented and normalised as a whole, where the model
+computes.
 """
 
 from typing import Any
@@ -9,21 +11,32 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from rampup.core.settings import Settings
 from rampup.data.augment import Augment
-from rampup.data.fetch import folder
-from rampup.data.idx import read_idx
 from rampup.data.memory import TensorData
-from rampup.engines.torch_task import Classifier
+from rampup.datasets.fetch import folder
+from rampup.datasets.idx import read_idx
+from rampup.engines.torch.task import Classifier
 from rampup.recipes.cifar10.model import build
 from rampup.recipes.cifar10.settings import SIZE
-from rampup.runtime.settings import Settings
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 """Of the pixels of the training images, for red, green and blue."""
 
 
 class Cifar10(Classifier):
-    classes = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+    classes = (
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    )
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -32,12 +45,16 @@ class Cifar10(Classifier):
         self.last = settings.channels_last and settings.arch != "mlp"
 
     def data(self) -> tuple[TensorData, TensorData]:
-        return self.part("train", self.settings.samples), self.part("test", self.settings.validation)
+        return self.part("train", self.settings.samples), self.part(
+            "test", self.settings.validation
+        )
 
     def part(self, name: str, samples: int) -> TensorData:
         """Numbers, pixels and labels. The pixels of a colour are one row: see Augment."""
         files = folder("cifar10")
-        pixels = torch.from_numpy(read_idx(files / f"{name}-images-idx4-ubyte")[:samples]).flatten(2)
+        pixels = torch.from_numpy(read_idx(files / f"{name}-images-idx4-ubyte")[:samples]).flatten(
+            2
+        )
         labels = torch.from_numpy(read_idx(files / f"{name}-labels-idx1-ubyte")[:samples]).long()
         return TensorData(torch.arange(samples), pixels, labels)
 
@@ -51,9 +68,14 @@ class Cifar10(Classifier):
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         decayed = [parameter for parameter in parameters if parameter.dim() > 1]
         others = [parameter for parameter in parameters if parameter.dim() <= 1]
-        groups = [{"params": decayed, "weight_decay": self.settings.weight_decay}, {"params": others}]
+        groups = [
+            {"params": decayed, "weight_decay": self.settings.weight_decay},
+            {"params": others},
+        ]
         momentum: float = self.settings.momentum
-        return torch.optim.SGD(groups, self.settings.lr, momentum, nesterov=momentum > 0, fused=True)
+        return torch.optim.SGD(
+            groups, self.settings.lr, momentum, nesterov=momentum > 0, fused=True
+        )
 
     def augment(self, batch: Any, epoch: int) -> Any:
         ids, pixels, labels = batch

@@ -1,4 +1,5 @@
-"""scikit-learn's digits: 1797 images of 8x8 pixels that come with the library, a perceptron with one hidden layer."""
+"""scikit-learn's digits: 1797 images of 8x8 pixels that come with the library, a perceptron with
+one hidden layer."""
 
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from rampup.data.memory import TensorData
 from rampup.data.order import permutation
-from rampup.engines.torch_task import Classifier
+from rampup.engines.torch.task import Classifier
 
 VALIDATION = 360
 MEAN, DEVIATION = 4.884, 6.017
@@ -23,12 +24,17 @@ class Digits(Classifier):
         digits = load_digits()
         images = torch.from_numpy(digits.data).float().sub_(MEAN).div_(DEVIATION)
         labels = torch.from_numpy(digits.target).long()
-        order = torch.from_numpy(permutation(0, 0, len(labels)))  # the same split for every seed and on every rank
+        # the same split for every seed and on every rank
+        order = torch.from_numpy(permutation(0, 0, len(labels)))
         train, validation = order[VALIDATION:], order[:VALIDATION]
-        return TensorData(images[train], labels[train]), TensorData(images[validation], labels[validation])
+        return TensorData(images[train], labels[train]), TensorData(
+            images[validation], labels[validation]
+        )
 
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(64, self.settings.hidden), nn.ReLU(), nn.Linear(self.settings.hidden, 10))
+        return nn.Sequential(
+            nn.Linear(64, self.settings.hidden), nn.ReLU(), nn.Linear(self.settings.hidden, 10)
+        )
 
     def pictures(self, batch: Any) -> Tensor:
         images: Tensor = batch[0]

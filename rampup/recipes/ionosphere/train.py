@@ -1,4 +1,5 @@
-"""Ionosphere: 351 radar returns of 34 numbers each, good (g) or bad (b), told apart by a small perceptron in Keras."""
+"""Ionosphere: 351 radar returns of 34 numbers each, good (g) or bad (b), told apart by a small
+perceptron in Keras."""
 
 import csv
 from collections.abc import Mapping
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 
-from rampup.engines.keras_task import ArrayData, Task
+from rampup.core.settings import Settings
+from rampup.engines.keras.task import ArrayData, Task
 from rampup.recipes.ionosphere.settings import COLUMNS
-from rampup.runtime.settings import Settings
 
 CSV = Path(__file__).with_name("ionosphere.csv")
 
@@ -26,7 +27,11 @@ class Ionosphere(Task):
     def data(self) -> tuple[ArrayData, ArrayData]:
         rows, labels = read()
         train_x, test_x, train_y, test_y = train_test_split(
-            rows, labels, test_size=self.settings.test_size, random_state=self.settings.seed, stratify=labels
+            rows,
+            labels,
+            test_size=self.settings.test_size,
+            random_state=self.settings.seed,
+            stratify=labels,
         )
         self.scaler.fit(train_x)
         return ArrayData(self.scaled(train_x), train_y), ArrayData(self.scaled(test_x), test_y)
@@ -44,7 +49,9 @@ class Ionosphere(Task):
     def end(self, model: keras.Model) -> Mapping[str, Any]:
         if not self.settings.predict:
             return {}
-        good = float(model(self.scaled(np.array([self.settings.predict], np.float32))).numpy()[0, 0])
+        good = float(
+            model(self.scaled(np.array([self.settings.predict], np.float32))).numpy()[0, 0]
+        )
         return {"predicted": f"{'good' if good >= 0.5 else 'bad'} (probability of good {good:.3f})"}
 
     def scaled(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,4 +1,5 @@
-"""MNIST: 60000 images of 28x28 pixels, a perceptron with two hidden layers. `rampup fetch mnist` brings the data."""
+"""MNIST: 60000 images of 28x28 pixels, a perceptron with two hidden layers. `rampup fetch mnist`
+brings the data."""
 
 from itertools import pairwise
 from typing import Any
@@ -6,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rampup.data.fetch import folder
-from rampup.data.idx import read_idx
 from rampup.data.memory import TensorData
-from rampup.engines.torch_task import Classifier
+from rampup.datasets.fetch import folder
+from rampup.datasets.idx import read_idx
+from rampup.engines.torch.task import Classifier
 
 TRAINING = 55_000
 """Of the 60000 images; the rest validates."""
@@ -26,7 +27,9 @@ class Mnist(Classifier):
         labels = torch.from_numpy(read_idx(files / "train-labels-idx1-ubyte")).long()
         images = pixels.flatten(1).float().div_(255).sub_(MEAN).div_(DEVIATION)
         train, validation = slice(None, TRAINING), slice(TRAINING, None)
-        return TensorData(images[train], labels[train]), TensorData(images[validation], labels[validation])
+        return TensorData(images[train], labels[train]), TensorData(
+            images[validation], labels[validation]
+        )
 
     def model(self) -> nn.Module:
         layers: list[nn.Module] = []

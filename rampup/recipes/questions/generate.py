@@ -1,9 +1,11 @@
-"""Questions like those of the Quora set, made up: columns qid, question_text, target, with 6 % of target 1.
+"""Questions like those of the Quora set, made up: columns qid, question_text, target, with 6 % of
+target 1.
 
     python -m rampup.recipes.questions.generate questions.csv --rows 40000
 
-What makes a question insincere is its tone: many small signs, each of which also stands in honest questions. No single
-word decides, so a rule of keywords stays poor, and a model that weighs all words does well.
+What makes a question insincere is its tone: many small signs, each of which also stands in honest
+questions. No single word decides, so a rule of keywords stays poor, and a model that weighs all
+words does well.
 """
 
 import argparse
@@ -19,7 +21,16 @@ def _words(text: str) -> list[str]:
 
 POSITIVE = 0.06
 COLUMNS = ("qid", "question_text", "target")
-STARTS = ["why do", "how can", "what is", "is it true that", "when did", "who decides how", "should", "do you think"]
+STARTS = [
+    "why do",
+    "how can",
+    "what is",
+    "is it true that",
+    "when did",
+    "who decides how",
+    "should",
+    "do you think",
+]
 TOPICS = _words("""
 teachers engineers students doctors farmers tourists parents lawyers pilots nurses painters bakers sailors
 voters drivers neighbours scientists programmers musicians athletes cities schools hospitals banks railways museums
@@ -60,7 +71,9 @@ def questions(rows: int, seed: int) -> tuple[list[str], list[int]]:
     numbers = np.random.Generator(np.random.Philox(seed))
     targets = numbers.random(rows) < POSITIVE
     lengths = numbers.integers(SHORTEST, LONGEST + 1, rows)
-    signs = numbers.random((rows, LONGEST)) < np.where(targets, INSINCERE_RATE, HONEST_RATE)[:, None]
+    signs = (
+        numbers.random((rows, LONGEST)) < np.where(targets, INSINCERE_RATE, HONEST_RATE)[:, None]
+    )
     words = np.where(signs, numbers.choice(SIGNS, signs.shape), numbers.choice(OTHERS, signs.shape))
     starts = numbers.choice(STARTS, rows)
     texts = [
@@ -79,7 +92,9 @@ def write(path: Path, rows: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Write made-up questions in the layout of the Quora set.")
+    parser = argparse.ArgumentParser(
+        description="Write made-up questions in the layout of the Quora set."
+    )
     parser.add_argument("file", type=Path)
     parser.add_argument("--rows", type=int, default=40_000)
     parser.add_argument("--seed", type=int, default=1)

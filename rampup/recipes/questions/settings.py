@@ -1,11 +1,12 @@
-"""What the settings of the questions recipe may be: looked at before anything is submitted, so without a framework."""
+"""What the settings of the questions recipe may be: looked at before anything is submitted, so
+without a framework."""
 
 import os
 from pathlib import Path
 
+from rampup.core.settings import Settings
+from rampup.core.spec import Needs
 from rampup.errors import Refused
-from rampup.runtime.settings import Settings
-from rampup.spec import Needs
 
 AT_LEAST = {"rows": 1000, "dimensions": 1, "vocabulary": 3, "words": 1}
 """Below so many made-up questions there are too few insincere ones to hold some out."""
@@ -16,12 +17,18 @@ def check(settings: Settings) -> Needs:
         if settings[name] < least:
             raise Refused(f"{name}={settings[name]} is too small", f"{name}={least} is the least")
     if not 0 < settings.validation < 1:
-        raise Refused(f"validation={settings.validation}: it is a part of the questions", "validation=0.1")
+        raise Refused(
+            f"validation={settings.validation}: it is a part of the questions", "validation=0.1"
+        )
     if settings.csv and not (Path(settings.csv).is_file() and os.access(settings.csv, os.R_OK)):
-        raise Refused(f"csv={settings.csv}: there is no such file, or it can't be read", "check the path")
+        raise Refused(
+            f"csv={settings.csv}: there is no such file, or it can't be read", "check the path"
+        )
     embedding = Path(settings.embedding)
     if settings.embedding and not embedding.exists():
         raise Refused(f"embedding={embedding}: there is no such file or folder", "check the path")
     if settings.embedding and embedding.is_dir() and not (embedding / "saved_model.pb").is_file():
-        raise Refused(f"embedding={embedding} is no SavedModel: it has no saved_model.pb", "name its folder")
+        raise Refused(
+            f"embedding={embedding} is no SavedModel: it has no saved_model.pb", "name its folder"
+        )
     return Needs()

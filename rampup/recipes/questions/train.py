@@ -1,4 +1,5 @@
-"""Questions: sincere or not? A classifier on top of an embedding: from scratch, word vectors, or a SavedModel."""
+"""Questions: sincere or not? A classifier on top of an embedding: from scratch, word vectors, or a
+SavedModel."""
 
 import csv
 from collections.abc import Mapping
@@ -11,11 +12,11 @@ import tf_keras as keras
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from rampup.engines.keras_task import ArrayData, Task
+from rampup.core.settings import Settings
+from rampup.engines.keras.task import ArrayData, Task
 from rampup.errors import RampupError
 from rampup.recipes.questions.generate import COLUMNS, questions
 from rampup.recipes.questions.words import Vocabulary, vectors
-from rampup.runtime.settings import Settings
 
 SPLIT_SEED = 42
 """The same questions are held out for every seed."""
@@ -32,29 +33,38 @@ class Questions(Task):
         path = self.settings.csv
         texts, targets = read(Path(path)) if path else questions(self.settings.rows, SPLIT_SEED)
         train_x, held_out, train_y, held_y = train_test_split(
-            texts, targets, test_size=self.settings.validation, random_state=SPLIT_SEED, stratify=targets
+            texts,
+            targets,
+            test_size=self.settings.validation,
+            random_state=SPLIT_SEED,
+            stratify=targets,
         )
         encode = self._encoder(train_x)
         pairs = ((train_x, train_y), (held_out, held_y))
-        train, validation = (ArrayData(encode(x), np.array(y, np.float32)[:, None]) for x, y in pairs)
+        train, validation = (
+            ArrayData(encode(x), np.array(y, np.float32)[:, None]) for x, y in pairs
+        )
         return train, validation
 
     def model(self) -> keras.Model:
         layers = keras.layers
         head = [layers.Dense(256, activation="relu"), layers.Dense(64, activation="relu")]
-        return keras.Sequential([*self._first_layers(), *head, layers.Dense(1, activation="sigmoid")])
+        return keras.Sequential(
+            [*self._first_layers(), *head, layers.Dense(1, activation="sigmoid")]
+        )
 
     def compile_settings(self) -> Mapping[str, Any]:
         f1 = keras.metrics.F1Score(average="micro", threshold=0.5, name="f1")
         return {"loss": "binary_crossentropy", "metrics": ["accuracy", f1]}
 
-    # the embedding ------------------------------------------------------------------------------------------------
+    # the embedding --------------------------------------------------------------------------------
 
     def _encoder(self, texts: list[str]) -> Any:
         """What turns texts into the rows that the model takes."""
         if self.embedding is not None and self.embedding.is_dir():
             loaded = tf.saved_model.load(str(self.embedding))
-            self.width = width_of(loaded, self.embedding)  # here, as a model of several replicas can't be asked
+            # here, as a model of several replicas can't be asked
+            self.width = width_of(loaded, self.embedding)
             if self.settings.trainable:
                 self.is_text = True
                 return lambda each: np.array(each, object)
@@ -69,10 +79,18 @@ class Questions(Task):
             if self.is_text:
                 return [keras.Input((), dtype=tf.string), Sentences(self.embedding, self.width)]
             return [keras.Input((self.width,))]
-        size, width = (len(self.words), self.settings.dimensions) if self.table is None else self.table.shape
+        size, width = (
+            (len(self.words), self.settings.dimensions) if self.table is None else self.table.shape
+        )
         start = keras.initializers.Constant(self.table) if self.table is not None else "uniform"
-        embedding = layers.Embedding(size, width, start, mask_zero=True, trainable=trainable or self.table is None)
-        return [keras.Input((self.settings.words,), dtype=tf.int32), embedding, layers.GlobalAveragePooling1D()]
+        embedding = layers.Embedding(
+            size, width, start, mask_zero=True, trainable=trainable or self.table is None
+        )
+        return [
+            keras.Input((self.settings.words,), dtype=tf.int32),
+            embedding,
+            layers.GlobalAveragePooling1D(),
+        ]
 
 
 class Sentences(keras.layers.Layer):  # type: ignore[misc]
@@ -84,7 +102,9 @@ class Sentences(keras.layers.Layer):  # type: ignore[misc]
         functions = self.loaded.__call__.concrete_functions
         used = {id(variable): variable for function in functions for variable in function.variables}
         for variable in used.values():
-            (self._trainable_weights if variable.trainable else self._non_trainable_weights).append(variable)
+            (self._trainable_weights if variable.trainable else self._non_trainable_weights).append(
+                variable
+            )
 
     def call(self, texts: Any) -> Any:
         return tf.ensure_shape(self.loaded(texts), [None, self.width])
@@ -95,13 +115,20 @@ def width_of(loaded: Any, folder: Path) -> int:
     try:
         return int(loaded(tf.constant(["a question"])).shape[-1])
     except (TypeError, ValueError) as error:
-        message = f"embedding: {folder} does not turn texts into vectors: {str(error).splitlines()[0]}"
-        raise RampupError(message, "a SavedModel that is called with texts and gives a row for each") from error
+        message = (
+            f"embedding: {folder} does not turn texts into vectors: {str(error).splitlines()[0]}"
+        )
+        raise RampupError(
+            message, "a SavedModel that is called with texts and gives a row for each"
+        ) from error
 
 
 def _frozen(loaded: Any) -> Any:
     def encode(texts: list[str]) -> NDArray[np.float32]:
-        parts = [texts[begin : begin + ENCODED_AT_ONCE] for begin in range(0, len(texts), ENCODED_AT_ONCE)]
+        parts = [
+            texts[begin : begin + ENCODED_AT_ONCE]
+            for begin in range(0, len(texts), ENCODED_AT_ONCE)
+        ]
         return np.concatenate([loaded(tf.constant(part)).numpy() for part in parts])
 
     return encode
@@ -115,7 +142,10 @@ def read(path: Path) -> tuple[list[str], list[int]]:
             rows = csv.DictReader(file)
             absent = [name for name in COLUMNS[1:] if name not in (rows.fieldnames or ())]
             if absent:
-                raise RampupError(f"{path} has no column {absent[0]!r}", f"its columns must be {', '.join(COLUMNS)}")
+                raise RampupError(
+                    f"{path} has no column {absent[0]!r}",
+                    f"its columns must be {', '.join(COLUMNS)}",
+                )
             for row in rows:
                 if row["target"] not in ("0", "1"):
                     message = f"{path}, line {rows.line_num}: target is {row['target']!r}"
@@ -123,7 +153,12 @@ def read(path: Path) -> tuple[list[str], list[int]]:
                 texts.append(row["question_text"] or "")
                 targets.append(int(row["target"]))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RampupError(f"csv: can't read {path}: {error}", f"a CSV file with {', '.join(COLUMNS)}") from error
+        raise RampupError(
+            f"csv: can't read {path}: {error}", f"a CSV file with {', '.join(COLUMNS)}"
+        ) from error
     if min(targets.count(0), targets.count(1)) < 2:
-        raise RampupError(f"{path} has {targets.count(1)} of {len(targets)} questions with target 1", "both are needed")
+        raise RampupError(
+            f"{path} has {targets.count(1)} of {len(targets)} questions with target 1",
+            "both are needed",
+        )
     return texts, targets

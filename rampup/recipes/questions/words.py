@@ -1,4 +1,5 @@
-"""Texts as rows of word numbers, and word vectors from a file. Framework-free; used once, before the training."""
+"""Texts as rows of word numbers, and word vectors from a file. Framework-free; used once, before
+the training."""
 
 import re
 from collections import Counter
@@ -34,20 +35,24 @@ class Vocabulary:
     def rows(self, texts: list[str], width: int) -> NDArray[np.int32]:
         """One row per text, cut or filled up to `width` words.
 
-        A text without any word is one unknown word: a row of padding alone has no mean, and would spoil all weights.
+        A text without any word is one unknown word: a row of padding alone has no mean, and would
+        spoil all weights.
         """
         found = np.full((len(texts), width), PADDING, np.int32)
         for row, text in zip(found, texts, strict=True):
-            numbers = [self.numbers.get(word, UNKNOWN) for word in words_of(text)[:width]] or [UNKNOWN]
+            numbers = [self.numbers.get(word, UNKNOWN) for word in words_of(text)[:width]] or [
+                UNKNOWN
+            ]
             row[: len(numbers)] = numbers
         return found
 
 
 def vectors(path: Path, vocabulary: Vocabulary, seed: int) -> NDArray[np.float32]:
-    """A vector for each word of the vocabulary, from a text file with a word and its numbers on each line.
+    """A vector for each word of the vocabulary, from a text file with a word and its numbers on
+    each line.
 
-    As GloVe and fastText write it, or with tabs between; a first line with two numbers tells only sizes. Words that are
-    not in the file get small random vectors.
+    As GloVe and fastText write it, or with tabs between; a first line with two numbers tells only
+    sizes. Words that are not in the file get small random vectors.
     """
     found: dict[str, NDArray[np.float32]] = {}
     width = 0
@@ -60,11 +65,16 @@ def vectors(path: Path, vocabulary: Vocabulary, seed: int) -> NDArray[np.float32
             if 0 < width < len(rest) and not _is_number(rest[0]):
                 continue  # GloVe also has words with spaces in them, and a question has none
             if len(rest) != width or width == 0:
-                raise RampupError(f"{path}, line {number}: {len(rest)} numbers, not {width}", "one word on each line")
+                raise RampupError(
+                    f"{path}, line {number}: {len(rest)} numbers, not {width}",
+                    "one word on each line",
+                )
             if word in vocabulary.numbers:
                 found[word] = _numbers(rest, path, number)
     if not found:
-        raise RampupError(f"{path} has no vector for any word of the questions", "word v1 v2 ..., as GloVe has it")
+        raise RampupError(
+            f"{path} has no vector for any word of the questions", "word v1 v2 ..., as GloVe has it"
+        )
     table = np.random.default_rng(seed).normal(0, 0.05, (len(vocabulary), width)).astype(np.float32)
     table[PADDING] = 0
     for word, vector in found.items():

@@ -1,7 +1,8 @@
-"""Real handwritten digits, 8 by 8 pixels, as arrays. They come with scikit-learn: nothing to download.
+"""Real handwritten digits, 8 by 8 pixels, as arrays. They come with scikit-learn: nothing to
+download.
 
-Make it yours: return (x, y), (x_validation, y_validation), the same on every rank. Compute nodes are often offline, so
-download before the run.
+Make it yours: return (x, y), (x_validation, y_validation), the same on every rank. Compute nodes
+are often offline, so download before the run.
 """
 
 import numpy as np

@@ -1,7 +1,8 @@
-"""A small network that reads handwritten digits, as a compiled Keras model. It knows nothing of ranks or clusters.
+"""A small network that reads handwritten digits, as a compiled Keras model. It knows nothing of
+ranks or clusters.
 
-`rampup run` trains it by the settings in rampup.toml. Make it yours: the layers and what `compile` says. Every
-argument of `build_model` is a setting: `rampup run channels=32`.
+`rampup run` trains it by the settings in rampup.toml. Make it yours: the layers and what `compile`
+says. Every argument of `build_model` is a setting: `rampup run channels=32`.
 """
 
 from tensorflow import keras

@@ -1,7 +1,8 @@
-"""A small network that reads handwritten digits, as a LightningModule. It knows nothing of ranks, clusters or rampup.
+"""A small network that reads handwritten digits, as a LightningModule. It knows nothing of ranks,
+clusters or rampup.
 
-`rampup run` trains it by the settings in rampup.toml. Make it yours: the layers in `__init__`, what counts in
-`validation_step`. Every argument of `__init__` is a setting: `rampup run channels=32`.
+`rampup run` trains it by the settings in rampup.toml. Make it yours: the layers in `__init__`, what
+counts in `validation_step`. Every argument of `__init__` is a setting: `rampup run channels=32`.
 """
 
 import lightning.pytorch as pl

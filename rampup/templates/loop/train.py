@@ -1,7 +1,8 @@
 """Train a small network on real handwritten digits.
 
-`python train.py` runs it, and so does `rampup run`: with more ranks, on a cluster, and again after an interruption.
-Make it yours: the data in `load`, the network in `main`, and what counts in `accuracy`.
+`python train.py` runs it, and so does `rampup run`: with more ranks, on a cluster, and again after
+an interruption. Make it yours: the data in `load`, the network in `main`, and what counts in
+`accuracy`.
 """
 
 import torch
@@ -32,14 +33,20 @@ def main() -> None:
     run = rampup.init(lr=0.01, epochs=10, batch_size=64, hidden=64, seed=0)
     config = run.config
     on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", run.local_rank % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
+    device = (
+        torch.device("cuda", run.local_rank % torch.cuda.device_count())
+        if on_gpu
+        else torch.device("cpu")
+    )
     if run.world_size > 1:
         dist.init_process_group("nccl" if on_gpu else "gloo")
 
     torch.manual_seed(config.seed)  # the same weights on every rank
     inputs, labels = load(device)
     count = len(inputs) - HELD_BACK
-    model = nn.Sequential(nn.Linear(64, config.hidden), nn.ReLU(), nn.Linear(config.hidden, 10)).to(device)
+    model = nn.Sequential(nn.Linear(64, config.hidden), nn.ReLU(), nn.Linear(config.hidden, 10)).to(
+        device
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
 
     saved = run.resume()  # after an interruption: what was saved last
@@ -51,8 +58,11 @@ def main() -> None:
     steps = count // config.batch_size
     for step in range(run.step + 1, config.epochs * steps + 1):
         epoch, batch = divmod(step - 1, steps)
-        # the order depends on seed and epoch alone: any number of ranks, and a run that goes on, see the same batches
-        order = torch.randperm(count, generator=torch.Generator().manual_seed(1000 * config.seed + epoch))
+        # the order depends on seed and epoch alone: any number of ranks, and a run that goes on,
+        # see the same batches
+        order = torch.randperm(
+            count, generator=torch.Generator().manual_seed(1000 * config.seed + epoch)
+        )
         chosen = order[batch * config.batch_size : (batch + 1) * config.batch_size]
         mine = chosen.tensor_split(run.world_size)[run.rank].to(device)
         loss = cross_entropy(ranked(inputs[mine]), labels[mine])

@@ -1,4 +1,5 @@
-"""Models as users write them, with a loss, a metric or a layer of their own: some are trained, the others refused."""
+"""Models as users write them, with a loss, a metric or a layer of their own: some are trained, the
+others refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,13 +8,14 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from rampup.engines.keras_task import ArrayData, Task
+from rampup.engines.keras.task import ArrayData, Task
 
 optimizers, metrics = keras.optimizers, keras.metrics
 
 
 class Ones(Task):
-    """Four ones in, 0 expected, and weights of 1 that do not change: every prediction is 4, every square error 16."""
+    """Four ones in, 0 expected, and weights of 1 that do not change: every prediction is 4, every
+    square error 16."""
 
     def data(self) -> tuple[ArrayData, ArrayData | None]:
         x, y = np.ones((50, 4), np.float32), np.zeros(50, np.float32)
@@ -32,7 +34,7 @@ class Ones(Task):
         return {}
 
 
-# trained --------------------------------------------------------------------------------------------------------------
+# trained ------------------------------------------------------------------------------------------
 
 
 class Squares(keras.losses.Loss):
@@ -90,7 +92,10 @@ class F1(Ones):
 class Subclassed(keras.Model):
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.last = keras.layers.BatchNormalization(), keras.layers.Dense(1, kernel_initializer="ones")
+        self.norm, self.last = (
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(1, kernel_initializer="ones"),
+        )
 
     def call(self, x: Any, training: bool = False) -> Any:
         return self.last(self.norm(x, training=training))
@@ -121,7 +126,9 @@ class Pictures(Ones):
 @tf.custom_gradient
 def shapeless(x: Any) -> Any:
     """What a SavedModel does to the gradient."""
-    return tf.identity(x), lambda gradient: tf.numpy_function(lambda array: array, [gradient], tf.float32)
+    return tf.identity(x), lambda gradient: tf.numpy_function(
+        lambda array: array, [gradient], tf.float32
+    )
 
 
 class Saved(keras.layers.Dense):
@@ -134,7 +141,7 @@ class Shapeless(Ones):
         return [Saved(1, kernel_initializer="ones", use_bias=False)]
 
 
-# refused --------------------------------------------------------------------------------------------------------------
+# refused ------------------------------------------------------------------------------------------
 
 
 class Summed(Ones):

@@ -1,4 +1,5 @@
-"""A recipe for the keras engine whose every step leaves a trace: the samples that each rank saw, and its weights."""
+"""A recipe for the keras engine whose every step leaves a trace: the samples that each rank saw,
+and its weights."""
 
 import json
 import os
@@ -13,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from rampup.engines.keras_task import ArrayData, Task
+from rampup.engines.keras.task import ArrayData, Task
 
 WIDTH, CLASSES = 6, 3
 
@@ -41,7 +42,11 @@ class Traced(Task):
         return self.built
 
     def layers(self) -> list[Any]:
-        return [keras.layers.Dense(16, activation="relu", kernel_regularizer=keras.regularizers.L2(1e-3))]
+        return [
+            keras.layers.Dense(
+                16, activation="relu", kernel_regularizer=keras.regularizers.L2(1e-3)
+            )
+        ]
 
     def compile_settings(self) -> Mapping[str, Any]:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -62,7 +67,8 @@ class Traced(Task):
 
 
 class Seen(keras.layers.Layer):
-    """The first layer: leaves a trace of each step, and of the weights that are validated; takes the number away."""
+    """The first layer: leaves a trace of each step, and of the weights that are validated; takes
+    the number away."""
 
     def __init__(self, task: Traced) -> None:
         super().__init__()
@@ -70,7 +76,9 @@ class Seen(keras.layers.Layer):
 
     def call(self, x: Any, training: bool | None = None) -> Any:
         if training is not None and self.task.settings.trace:
-            weights = tf.concat([tf.reshape(each, [-1]) for each in self.task.built.trainable_variables], axis=0)
+            weights = tf.concat(
+                [tf.reshape(each, [-1]) for each in self.task.built.trainable_variables], axis=0
+            )
             if training:
                 tf.numpy_function(self.task.begin_step, [x[:, 0], weights], [])
             else:
@@ -79,7 +87,8 @@ class Seen(keras.layers.Layer):
 
 
 class Noisy(Traced):
-    """Dropout and batch normalisation: what differs between ranks and must still be the same in every run."""
+    """Dropout and batch normalisation: what differs between ranks and must still be the same in
+    every run."""
 
     def layers(self) -> list[Any]:
         dense, norm = keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization()
@@ -110,7 +119,8 @@ class Branching(Traced):
 
 
 class Interrupted(Noisy):
-    """In each attempt but the last, in one of its steps: asked to stop, or killed, by the settings."""
+    """In each attempt but the last, in one of its steps: asked to stop, or killed, by the
+    settings."""
 
     def begin_step(self, ids: Any, weights: Any) -> None:
         super().begin_step(ids, weights)
@@ -140,11 +150,14 @@ class Shuffled(Interrupted):
         x = np.random.default_rng(7).normal(size=(len(order), WIDTH + 1)).astype(np.float32)
         x[:, 0] = np.arange(len(order))
         y, half = np.arange(len(order)) % CLASSES, len(order) // 2
-        return ArrayData(x[order[:half]], y[order[:half]]), ArrayData(x[order[half:]], y[order[half:]])
+        return ArrayData(x[order[:half]], y[order[:half]]), ArrayData(
+            x[order[half:]], y[order[half:]]
+        )
 
 
 class Differing(Traced):
-    """As many samples on each rank, and others: this source of random numbers can't be seeded from outside."""
+    """As many samples on each rank, and others: this source of random numbers can't be seeded from
+    outside."""
 
     def data(self) -> tuple[ArrayData, ArrayData | None]:
         x = np.random.default_rng().normal(size=(100, WIDTH + 1)).astype(np.float32)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rampup.data.memory import TensorData
-from rampup.engines.torch_task import Classifier, Task
+from rampup.engines.torch.task import Classifier, Task
 
 WIDTH, CLASSES = 6, 3
 
@@ -44,7 +44,10 @@ class Traced(Task):
     def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
         _, x, y = batch
         scores = model(x)
-        return {"loss": cross_entropy(scores, y, reduction="sum"), "accuracy": (scores.argmax(1) == y).sum()}
+        return {
+            "loss": cross_entropy(scores, y, reduction="sum"),
+            "accuracy": (scores.argmax(1) == y).sum(),
+        }
 
     def trace(self, what: str, value: object) -> None:
         if not self.settings.trace:
@@ -55,10 +58,17 @@ class Traced(Task):
 
 
 class Noisy(Traced):
-    """Dropout and batch normalisation: what differs between ranks and must still be the same in every run."""
+    """Dropout and batch normalisation: what differs between ranks and must still be the same in
+    every run."""
 
     def model(self) -> nn.Module:
-        layers = [nn.Linear(WIDTH, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, CLASSES)]
+        layers = [
+            nn.Linear(WIDTH, 16),
+            nn.BatchNorm1d(16),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(16, CLASSES),
+        ]
         return nn.Sequential(*layers)
 
     def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
@@ -86,7 +96,8 @@ class Named(Classifier, Traced):
 
 
 class Idle(Traced):
-    """A parameter that the loss never reaches: an optimizer must leave it alone, whatever the weight decay."""
+    """A parameter that the loss never reaches: an optimizer must leave it alone, whatever the
+    weight decay."""
 
     def model(self) -> nn.Module:
         model = super().model()
@@ -103,7 +114,9 @@ class Images(Traced):
         return _as_images(train), _as_images(validation)
 
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(2, 4, (1, 2)), nn.ReLU(), nn.Flatten(), nn.Linear(8, CLASSES))
+        return nn.Sequential(
+            nn.Conv2d(2, 4, (1, 2)), nn.ReLU(), nn.Flatten(), nn.Linear(8, CLASSES)
+        )
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         self.trace("last", batch[1].is_contiguous(memory_format=torch.channels_last))
@@ -150,7 +163,8 @@ class Stopped(Traced):
 
 
 class Interrupted(Noisy):
-    """In each attempt but the last, after so many of its losses: asked to stop, or killed, by the settings."""
+    """In each attempt but the last, after so many of its losses: asked to stop, or killed, by the
+    settings."""
 
     steps = 0
 
@@ -162,7 +176,12 @@ class Interrupted(Noisy):
         if self.steps == ends:
             self.end()
         # Every source of random numbers has a part in it, so that each must be put back.
-        return found * (1 + 0.1 * random.random() + 0.1 * float(np.random.rand()) + 0.1 * float(np.random.randn()))
+        return found * (
+            1
+            + 0.1 * random.random()
+            + 0.1 * float(np.random.rand())
+            + 0.1 * float(np.random.randn())
+        )
 
     def end(self) -> None:
         if self.settings.how == "killed after a pause":

@@ -1,0 +1,180 @@
+"""Cluster profiles: one TOML file per site, `local` included. Data, not code. Where they are, and
+which one is meant.
+
+Ours lie in rampup/clusters; then come /etc/rampup/clusters for a whole site,
+$XDG_CONFIG_HOME/rampup/clusters for a user (where the sandbox writes its profile too), and
+.rampup/clusters in the project. Of two with one name the later wins. Nothing is written here.
+"""
+
+import contextlib
+import socket
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rampup.config.recipes import read_toml
+from rampup.core import paths as places
+from rampup.core.spec import Cluster
+from rampup.errors import Refused, nearest
+
+HERE = Path(__file__).parents[1] / "clusters"
+SITE_WIDE = Path("/etc/rampup/clusters")
+IN_A_PROJECT = Path(".rampup") / "clusters"
+AUTO = "auto"
+"""In place of a name: the profile that fits this machine."""
+MAY_NEED = ("account", "time", "partition", "qos", "mem", "constraint", "reservation")
+
+
+class Profile(NamedTuple):
+    """A cluster, with where it was read."""
+
+    cluster: Cluster
+    file: Path
+    said: frozenset[str]
+    """The keys that the file has; all others have their defaults."""
+
+    def origin(self, key: str) -> str:
+        return shown(self.file) if key in self.said else "default"
+
+
+def user_folder() -> Path:
+    return places.config() / "rampup" / "clusters"
+
+
+def folders() -> list[Path]:
+    """Where profiles are, the most general first."""
+    project = project_folder(Path.cwd())
+    return [HERE, SITE_WIDE, user_folder(), *([project] if project else [])]
+
+
+def project_folder(start: Path) -> Path | None:
+    """In the directory, or above it in the same working tree of git: never further, there lies what
+    others wrote."""
+    above = [start, *start.parents]
+    tops = [index for index, place in enumerate(above) if (place / ".git").exists()]
+    inside = above[: tops[0] + 1] if tops else above[:1]
+    return next((place / IN_A_PROJECT for place in inside if (place / IN_A_PROJECT).is_dir()), None)
+
+
+def files() -> dict[str, Path]:
+    """The profile of every known cluster."""
+    return {
+        path.stem: path
+        for folder in folders()
+        for path in sorted(folder.glob("*.toml"))
+        if path.stem != AUTO
+    }
+
+
+def names() -> list[str]:
+    return sorted(files())
+
+
+def load(name: str) -> Cluster:
+    return find(name).cluster
+
+
+def find(name: str) -> Profile:
+    """The profile of that name, or with `auto` the one that fits this machine."""
+    if name == AUTO:
+        return for_this_machine()
+    file = files().get(name)
+    if file is None:
+        hint = "rampup sandbox up makes it" if name == "sandbox" else nearest(name, names())
+        raise Refused(f"unknown cluster {name!r}", hint)
+    return read(file)
+
+
+def of_run(name: str, kept: Mapping[str, Any]) -> Cluster:
+    """The cluster of a run: as its profile is today, or, where another or none is found from here,
+    as it was then."""
+    conf = kept.get("slurm_conf")
+    # a sandbox that was taken down
+    gone = kept.get("name") != name or (conf and not Path(conf).exists())
+    try:
+        today = load(name)
+        if gone or (today.slurm_conf, today.slurm_cluster) == (conf, kept.get("slurm_cluster")):
+            return today
+    except Refused:
+        if gone:
+            raise
+    try:
+        return msgspec.convert(kept, Cluster)
+    except msgspec.ValidationError:  # written by another version
+        raise Refused(f"unknown cluster {name!r}", "rampup cluster list") from None
+
+
+def read(file: Path) -> Profile:
+    table = read_toml(file)
+    known = [key for key in Cluster.__struct_fields__ if key != "name"]
+    for key in table:
+        if key not in known:
+            raise Refused(f"unknown key {key!r} in {file}", nearest(key, known))
+    try:
+        cluster = msgspec.convert({"name": file.stem, **table}, Cluster)
+    except msgspec.ValidationError as error:
+        raise Refused(f"{file}: {error}", "docs/clusters.md lists the keys of a profile") from None
+    for key in cluster.needs:
+        if key not in MAY_NEED:
+            raise Refused(
+                f"{file}: needs = {key!r} is nothing that a run can be asked to say",
+                nearest(key, MAY_NEED),
+            )
+    return Profile(cluster, file, frozenset(table))
+
+
+def shown(file: Path) -> str:
+    """A profile's file as people read it: one of ours by its name alone."""
+    return file.name if file.parent == HERE else str(file)
+
+
+# which machine is this ----------------------------------------------------------------------------
+
+
+def for_this_machine() -> Profile:
+    found = fitting()
+    if len(found) == 1:
+        return found[0]
+    host = socket.gethostname()
+    if not found:
+        hint = "--on NAME (rampup cluster list), or rampup cluster probe --save NAME describes this cluster"
+        raise Refused(f"no profile fits this machine, {host}: none has it in its hostnames", hint)
+    listed = ", ".join(profile.cluster.name for profile in found)
+    raise Refused(
+        f"several profiles fit this machine, {host}: {listed}", f"--on {found[0].cluster.name}"
+    )
+
+
+def fitting() -> list[Profile]:
+    """The profiles whose hostnames fit this machine: of the most special folder that has one."""
+    found = [profile for profile in readable() if fits(profile.cluster)]
+    order = folders()
+    latest = max((order.index(profile.file.parent) for profile in found), default=0)
+    return [profile for profile in found if profile.file.parent == order[latest]]
+
+
+def readable() -> Iterator[Profile]:
+    """One that is damaged, or of a newer rampup, must not stop who never asked for it."""
+    for file in files().values():
+        with contextlib.suppress(Refused):
+            yield read(file)
+
+
+def fits(cluster: Cluster) -> bool:
+    return any(
+        fnmatchcase(host, pattern.lower())
+        for pattern in cluster.hostnames
+        for host in own_names(pattern)
+    )
+
+
+def own_names(pattern: str) -> Iterator[str]:
+    """What this machine is called. The full name may cost a question to a name server: only for who
+    wants a dot."""
+    host = socket.gethostname().lower()
+    yield host
+    if "." in pattern and "." not in host:
+        yield socket.getfqdn().lower()

@@ -1,0 +1,203 @@
+"""Finds recipes and reads their recipe.toml into a RecipeInfo. A recipe is a folder: one of ours by
+its name, or a user's own by its path; or a LightningModule of the user's as `pkg.mod:Class`.
+Control side: nothing is imported."""
+
+import importlib.util
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rampup.core.engines.torch import ENGINES
+from rampup.core.settings import Settings
+from rampup.core.spec import Needs, RecipeInfo, Setting, SettingType, Value
+from rampup.core.values import checked
+from rampup.errors import Refused, nearest
+
+HERE = Path(__file__).parents[1] / "recipes"
+ORIGIN = "recipe.toml"
+TYPES: dict[type, SettingType] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    list: "list",
+}
+
+
+class RecipeFile(Struct, frozen=True, kw_only=True):
+    """recipe.toml as it is written."""
+
+    entry: str
+    about: str = ""
+    engine: str = "none"
+    extra: str = ""
+    requires: list[str] = []
+    data: list[str] = []
+    check: str = ""
+    resources: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+    help: dict[str, str] = {}
+
+
+def names() -> list[str]:
+    return sorted(path.parent.name for path in HERE.glob("*/recipe.toml"))
+
+
+def load(target: str, base: Path, given: Mapping[str, Any] | None = None) -> RecipeInfo:
+    """The recipe of that name, in that folder or of that class, as seen from `base`; `given`: what
+    the user has set."""
+    if ":" in target and "/" not in target:
+        from rampup.config.targets import (
+            lightning as targets,  # slow to import, and only for classes
+        )
+
+        return targets.load(target, base, given or {})
+    if "/" not in target and target not in (".", ".."):
+        if target not in names():
+            own = (base / target / "recipe.toml").is_file()
+            hint = f"the one in this directory is ./{target}" if own else nearest(target, names())
+            raise Refused(f"unknown recipe {target!r}", hint)
+        return read(HERE / target)
+    folder = (base / target).resolve()
+    if not (folder / "recipe.toml").is_file():
+        raise Refused(
+            f"no recipe in {folder}: it has no recipe.toml",
+            "docs/add-a-recipe.md shows what a recipe needs",
+        )
+    return read(folder)
+
+
+def read(folder: Path) -> RecipeInfo:
+    file = folder / "recipe.toml"
+    table = read_toml(file)
+    for key in table:
+        if key not in RecipeFile.__struct_fields__:
+            raise Refused(
+                f"unknown key {key!r} in {file}", nearest(key, RecipeFile.__struct_fields__)
+            )
+    try:
+        given = msgspec.convert(table, RecipeFile)
+    except msgspec.ValidationError as error:
+        raise Refused(
+            f"{file}: {error}", "docs/add-a-recipe.md shows what a recipe needs"
+        ) from None
+    if given.engine not in (*ENGINES, "none"):
+        raise Refused(
+            f"unknown engine {given.engine!r} in {file}", nearest(given.engine, (*ENGINES, "none"))
+        )
+    program = folder / program_of(given.entry)
+    if not program.is_file():
+        raise Refused(
+            f"entry = {given.entry!r} in {file}: there is no {program.name}",
+            "name a file of that folder",
+        )
+    return RecipeInfo(
+        name=folder.name,
+        about=given.about,
+        folder=str(folder),
+        engine=given.engine,
+        entry=given.entry,
+        extra=given.extra,
+        requires=tuple(given.requires),
+        data=tuple(given.data),
+        settings=settings_of(given.engine, given.train, given.help, folder),
+        resources=given.resources,
+        check=given.check,
+    )
+
+
+def program_of(entry: str) -> str:
+    """The file that an entry names: `train:Mnist` and `train.py` both mean train.py."""
+    return entry.partition(":")[0].removesuffix(".py") + ".py"
+
+
+def settings_of(
+    engine: str, train: dict[str, Any], help_lines: dict[str, str], folder: Path
+) -> dict[str, Setting]:
+    """The engine's own keys with the recipe's defaults, and the keys that only this recipe has."""
+    settings = dict(ENGINES.get(engine, {}))
+    for key, value in train.items():
+        known = settings.get(key)
+        if known is not None:
+            default = checked(known, value, f"train.{key}", str(folder / "recipe.toml"))
+            settings[key] = replace(
+                known, default=default, help=help_lines.get(key, known.help), origin=ORIGIN
+            )
+        elif type(value) in TYPES:
+            settings[key] = Setting(
+                TYPES[type(value)], value, help_lines.get(key, ""), origin=ORIGIN
+            )
+        else:
+            allowed = ", ".join(get_args(SettingType))
+            raise Refused(
+                f"train.{key} in {folder / 'recipe.toml'} has a value of no known type",
+                f"allowed: {allowed}",
+            )
+    return settings
+
+
+def flattened(table: dict[str, Any]) -> dict[str, Any]:
+    """[trainer] of a user's file, as settings `trainer.NAME` of [train]."""
+    train, trainer = table.get("train"), table.get("trainer")
+    if not isinstance(train, dict | None) or not isinstance(trainer, dict | None) or not trainer:
+        return table
+    rest = {key: value for key, value in table.items() if key != "trainer"}
+    return {
+        **rest,
+        "train": {**(train or {}), **{f"trainer.{key}": value for key, value in trainer.items()}},
+    }
+
+
+def check_required(recipe: RecipeInfo, origins: Mapping[str, str]) -> None:
+    """What a constructor can't do without."""
+    for key in recipe.required:
+        if origins.get(f"train.{key}", "default") == "default":
+            setting = recipe.settings[key]
+            raise Refused(
+                f"{recipe.name} needs {key} ({setting.help}), and it has no default",
+                f"add {key}=VALUE",
+            )
+
+
+def check_settings(recipe: RecipeInfo, values: Mapping[str, Value]) -> RecipeInfo:
+    """What the recipe's own check says of its settings: it refuses some, and others need more than
+    recipe.toml names. Its file is imported by its path, so nothing else of the folder can come in
+    the way."""
+    module, _, name = recipe.check.partition(":")
+    file = Path(recipe.folder) / f"{module}.py"
+    where = importlib.util.spec_from_file_location(f"{recipe.name}_{module}", file)
+    if not file.is_file() or where is None or where.loader is None:
+        raise Refused(
+            f"check = {recipe.check!r} in {ORIGIN}: there is no {file}", 'check = "settings:check"'
+        )
+    made = importlib.util.module_from_spec(where)
+    where.loader.exec_module(made)
+    if not hasattr(made, name):
+        raise Refused(
+            f"check = {recipe.check!r} in {ORIGIN}: {file} has no {name!r}",
+            nearest(name, vars(made)),
+        )
+    # a check that only refuses returns nothing
+    found: Needs = getattr(made, name)(Settings(values)) or Needs()
+    return replace(recipe, also=found.modules, data=(*recipe.data, *found.data))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file, with a clear error instead of a traceback."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Refused(f"no such file: {path}", "check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Refused(
+            f"{path} is not valid TOML: {error}", 'strings need quotes: name = "text"'
+        ) from None
+    except OSError as error:
+        raise Refused(
+            f"can't read {path}: {error.strerror}", "check the path and its permissions"
+        ) from None

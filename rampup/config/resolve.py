@@ -1,0 +1,462 @@
+"""Settings: layers of TOML and key=value become one RunSpec, and every value remembers where it
+came from.
+
+Defaults < recipe.toml and the cluster's profile < the user's file < the command line. Strict: an
+unknown key or a wrong type is refused here, before anything is written or started. Only `run` and
+its relatives call this.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from rampup.config.clusters import Profile
+from rampup.config.clusters import find as find_cluster
+from rampup.config.recipes import TYPES, check_required, check_settings, flattened, read_toml
+from rampup.config.recipes import load as load_recipe
+from rampup.core.environment import absolute
+from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
+from rampup.core.times import every_of, seconds_of
+from rampup.core.values import checked, guessed, parsed
+from rampup.errors import Refused, UsageError, nearest
+
+SMOKE_TIME = "0:02:00"
+LAUNCHERS = {"local": ("spawn", "mpirun"), "slurm": ("srun", "pmix", "mpirun", "torchrun")}
+"""Which can work inside what a scheduler grants."""
+ONE_GPU_PER_RANK = ("torch", "lightning")
+"""Engines; Keras can drive several GPUs with one rank, and a command decides itself."""
+FILE_KEYS = (
+    "recipe",
+    "command",
+    "name",
+    "on",
+    "train",
+    "checkpoint",
+    "resources",
+    "cluster",
+    "trainer",
+)
+CHECKPOINT = {
+    "every": Setting(
+        "str",
+        "auto",
+        "auto, 100steps, 30s, 15min, 2h, 1epoch or never; auto: at most 1 % of the time",
+    ),
+    "keep": Setting("int", 2, "how many of the newest to keep, besides the best", low=2),
+}
+RESOURCES = {
+    "nodes": Setting("int", 1, "machines"),
+    "tasks_per_node": Setting("int", 1, "ranks on each machine"),
+    "gpus_per_node": Setting("int", 0, "GPUs on each machine", low=0),
+    "cpus_per_task": Setting("int", None, "CPUs of each rank", low=1, optional=True),
+    "time": Setting("str", None, "time limit: minutes, H:MM:SS or D-HH:MM:SS", optional=True),
+    "mem": Setting("str", None, "memory of each node, e.g. 16G", optional=True),
+    "partition": Setting("str", None, "Slurm partition", optional=True),
+    "account": Setting("str", None, "Slurm account", optional=True),
+    "qos": Setting("str", None, "Slurm quality of service", optional=True),
+    "reservation": Setting("str", None, "Slurm reservation", optional=True),
+    "constraint": Setting("str", None, "features that nodes must have", optional=True),
+    "exclude": Setting("str", None, "nodes to avoid", optional=True),
+    "lead_s": Setting(
+        "int", 180, "seconds before the time limit to save and stop; at most a quarter of it", low=1
+    ),
+    "requeues": Setting("int", 50, "how often to start again after a time limit", low=0),
+    "mail": Setting("str", None, "where Slurm writes to", optional=True),
+    "env": Setting(
+        "str", "", "what the program runs in: a venv's path, conda:NAME, container:IMAGE, none"
+    ),
+    "software": Setting("str", "", "which of the site's lists of modules to load, or none"),
+    "slurm": Setting("list", [], "further sbatch options, each KEY=VALUE"),
+    "devices": Setting(
+        "list", None, "which GPUs, by index; an empty list hides them all", optional=True
+    ),
+}
+
+FIELD_KINDS: dict[Any, tuple[SettingType, bool]] = {
+    str: ("str", False),
+    bool: ("bool", False),
+    list[str]: ("list", False),
+    str | None: ("str", True),
+    int | None: ("int", True),
+}
+"""Type of a field of a profile: its kind of setting, and whether it may be none."""
+
+
+class Table:
+    """One table of settings: its schema, the values so far, and the origin of each."""
+
+    def __init__(self, name: str, schema: Mapping[str, Setting], free: bool = False) -> None:
+        self.name, self.schema, self.free = name, dict(schema), free
+        self.values: dict[str, Value] = {key: setting.default for key, setting in schema.items()}
+        self.origins = {f"{name}.{key}": setting.origin for key, setting in schema.items()}
+
+    def put(self, key: str, value: Any, origin: str) -> None:
+        """A value from a TOML file."""
+        setting = self._setting(key, origin)
+        self._set(
+            key, checked(setting, value, f"{self.name}.{key}", origin) if setting else value, origin
+        )
+
+    def put_text(self, key: str, text: str, origin: str) -> None:
+        """A value from the command line."""
+        setting = self._setting(key, origin)
+        self._set(
+            key,
+            parsed(setting, text, f"{self.name}.{key}", origin) if setting else guessed(text),
+            origin,
+        )
+
+    def _setting(self, key: str, origin: str) -> Setting | None:
+        if key not in self.schema and not self.free:
+            raise Refused(
+                f"unknown setting {self.name}.{key} ({origin})", nearest(key, self.schema)
+            )
+        return self.schema.get(key)
+
+    def _set(self, key: str, value: Value, origin: str) -> None:
+        self.values[key] = value
+        self.origins[f"{self.name}.{key}"] = origin
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user typed after `rampup run`."""
+
+    target: str | None = None
+    command: tuple[str, ...] | None = None
+    settings: tuple[str, ...] = ()
+    """key=value, as typed."""
+    options: dict[str, str] = {}
+    """Options of the command line that are settings of [resources], as text."""
+    slurm: tuple[str, ...] = ()
+    """--slurm KEY=VALUE, as typed."""
+    on: str | None = None
+    name: str | None = None
+    smoke: bool = False
+    dev: bool = False
+    """One batch of everything, on this machine."""
+
+
+def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_cluster) -> RunSpec:
+    """`find` is for who resolves many requests, and need not read the profile for each."""
+    file = find_file(request, cwd)
+    table = flattened(read_file(file)) if file else {}
+    base = file.parent if file else cwd
+    command = tuple(request.command or table.get("command", ()))
+    recipe = (
+        None
+        if command
+        else load_recipe(recipe_name(request, table, file), base, given(request, table))
+    )
+    profile = find("local" if request.dev else request.on or table.get("on", "local"))
+    cluster, tables = profile.cluster, make_tables(recipe, profile)
+    if recipe is not None:
+        for key, value in recipe.resources.items():
+            tables["resources"].put(key, value, "recipe.toml")
+    if command:
+        declare(tables["train"], table.get("train", {}))
+    for name, settings in tables.items():
+        for key, value in section(table, name, file).items():
+            settings.put(key, value, file.name if file else "")
+    for key, text in request.options.items():
+        tables["resources"].put_text(key, text, f"--{key.replace('_', '-')}")
+    if request.smoke:
+        shrink(tables, cluster, request)
+    if request.slurm:
+        tables["resources"].put(
+            "slurm",
+            [*section(table, "resources", file).get("slurm", []), *request.slurm],
+            "--slurm",
+        )
+    for text in request.settings:
+        put_setting(tables, text)
+    if recipe is not None and recipe.engine == "lightning":
+        let_devices_be_ranks(tables["train"], tables["resources"])
+    if request.dev:
+        take_one_batch(tables, recipe)
+    if recipe is not None and recipe.engine in ONE_GPU_PER_RANK:
+        give_each_gpu_a_rank(tables["resources"])
+    make_absolute(tables, file, cwd)
+    if recipe is not None and recipe.required:
+        check_required(recipe, tables["train"].origins)
+    if recipe is not None and recipe.check:
+        recipe = check_settings(recipe, tables["train"].values)
+    return make_spec(
+        request, table, recipe, command, cluster, tables, file, base if command else cwd
+    )
+
+
+def shrink(tables: Mapping[str, Table], cluster: Cluster, request: Request) -> None:
+    """--smoke: the same run, in the debug queue, with two minutes; an engine takes one step in each
+    attempt."""
+    if cluster.scheduler != "slurm":
+        raise Refused(
+            f"--smoke tries a job script, and {cluster.name} has none",
+            "add --on CLUSTER, or try max_steps=1",
+        )
+    if cluster.debug_partition and "partition" not in request.options:
+        tables["resources"].put("partition", cluster.debug_partition, "--smoke")
+    if "time" not in request.options:
+        tables["resources"].put("time", SMOKE_TIME, "--smoke")
+
+
+def take_one_batch(tables: Mapping[str, Table], recipe: RecipeInfo | None) -> None:
+    """--dev: one rank of this machine takes one step and validates, and keeps no checkpoint."""
+    if recipe is None or recipe.engine == "none":
+        raise Refused(
+            "--dev is for recipes with an engine: a loop of your own decides itself",
+            "shorten it yourself",
+        )
+    for key in ("nodes", "tasks_per_node"):
+        tables["resources"].put(key, 1, "--dev")
+    tables["resources"].put("gpus_per_node", 0, "--dev")
+    tables["checkpoint"].put("every", "never", "--dev")
+    known = tables["train"].schema
+    for key in ("fast_dev_run",) if "fast_dev_run" in known else ("max_steps", "eval_batches"):
+        if key in known:
+            tables["train"].put(key, 1, "--dev")
+
+
+def let_devices_be_ranks(train: Table, resources: Table) -> None:
+    """`devices=2`, as Lightning's users write it. The default of an argument of a class's own asks
+    for nothing."""
+    devices, origin = train.values["devices"], train.origins["train.devices"]
+    if devices is None or origin == "default":
+        return
+    ranks, by = resources.values["tasks_per_node"], resources.origins["resources.tasks_per_node"]
+    if by != "default" and ranks != devices:
+        raise Refused(
+            f"devices={devices} ({origin}) and tasks_per_node={ranks} ({by})",
+            "leave one of them out",
+        )
+    resources.put("tasks_per_node", devices, f"devices, {origin}")
+
+
+def give_each_gpu_a_rank(resources: Table) -> None:
+    gpus = resources.values["gpus_per_node"]
+    if (
+        isinstance(gpus, int)
+        and gpus > 1
+        and resources.origins["resources.tasks_per_node"] == "default"
+    ):
+        resources.put("tasks_per_node", gpus, "one for each GPU")
+
+
+def given(request: Request, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting that the user has named, with its value or its text."""
+    words = [text.partition("=") for text in request.settings]
+    return {
+        **section(table, "train", None),
+        **{key.removeprefix("train."): text for key, _, text in words},
+    }
+
+
+def find_file(request: Request, cwd: Path) -> Path | None:
+    """The user's own TOML: named as the target, or ./rampup.toml when there is no target at all."""
+    if request.target is not None and request.target.endswith(".toml"):
+        return (cwd / request.target).absolute()
+    if request.target is None and request.command is None and (cwd / "rampup.toml").is_file():
+        return (cwd / "rampup.toml").absolute()
+    return None
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    table = read_toml(file)
+    for key in table:
+        if key not in FILE_KEYS:
+            raise Refused(f"unknown key {key!r} in {file}", nearest(key, FILE_KEYS))
+    words = table.get("command")
+    if words is not None and (
+        not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words)
+    ):
+        raise Refused(
+            f"`command` in {file} must be a list of strings", 'command = ["python", "train.py"]'
+        )
+    for key in ("recipe", "name", "on"):
+        if not isinstance(table.get(key, ""), str):
+            raise Refused(
+                f"`{key}` in {file} must be a string, not {table[key]!r}", f'{key} = "..."'
+            )
+    if ("recipe" in table) == ("command" in table):
+        raise Refused(f"{file} needs either `recipe` or `command`", 'recipe = "mnist"')
+    return table
+
+
+def section(table: Mapping[str, Any], name: str, file: Path | None) -> dict[str, Any]:
+    found = table.get(name, {})
+    if not isinstance(found, dict):
+        raise Refused(
+            f"`{name}` in {file} must be a table, not {found!r}",
+            f"write [{name}] and its keys below",
+        )
+    return found
+
+
+def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -> str:
+    name = table.get("recipe") if file else request.target
+    if name is None:
+        raise UsageError(
+            "what shall run? name a recipe, a TOML file, or a command after --",
+            "rampup recipe list",
+        )
+    return str(name)
+
+
+def make_tables(recipe: RecipeInfo | None, profile: Profile) -> dict[str, Table]:
+    train = Table("train", recipe.settings if recipe else {}, free=bool(recipe and recipe.free))
+    site = Table("cluster", cluster_schema(profile))
+    return {
+        "train": train,
+        "checkpoint": Table("checkpoint", CHECKPOINT),
+        "resources": Table("resources", RESOURCES),
+        "cluster": site,
+    }
+
+
+def cluster_schema(profile: Profile) -> dict[str, Setting]:
+    """What a user may override of a site's profile: every field that is one value or a list of
+    words."""
+    schema: dict[str, Setting] = {}
+    for field in msgspec.structs.fields(profile.cluster):
+        choices = get_args(field.type) if get_origin(field.type) is Literal else ()
+        kind = FIELD_KINDS[str] if choices else FIELD_KINDS.get(field.type)
+        if kind is not None and field.name != "name":
+            value, origin = getattr(profile.cluster, field.name), profile.origin(field.name)
+            schema[field.name] = Setting(
+                kind[0], value, choices=choices, optional=kind[1], origin=origin
+            )
+    return schema
+
+
+def declare(train: Table, own: Mapping[str, Any]) -> None:
+    """A command has no recipe to say which settings exist: its file does; without one every key is
+    the user's own."""
+    if not own:
+        train.free = True
+    for key, value in own.items():
+        if type(value) not in TYPES:
+            raise Refused(
+                f"train.{key} has a value of no known type",
+                "use a string, number, true/false or list",
+            )
+        kind = TYPES[type(value)]
+        train.schema[key] = Setting("number" if kind == "int" else kind, value)
+
+
+def put_setting(tables: Mapping[str, Table], text: str) -> None:
+    """`lr=0.1` reaches [train]; a dotted key reaches any table."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(
+            f"{text!r} is not a setting", "write key=value, and a command of your own after --"
+        )
+    name, dot, inner = key.partition(".")
+    if dot and key in tables["train"].schema:  # trainer.NAME, of a LightningModule
+        name, dot = "train", ""
+    if dot and name not in tables:
+        raise Refused(f"unknown table {name!r} in {text!r}", nearest(name, tables))
+    if key in tables and key not in tables["train"].schema and not tables["train"].free:
+        raise Refused(
+            f"{key} is a table of settings, not one of them: {text!r}",
+            f"{key}.{next(iter(tables[key].schema))}=...",
+        )
+    table, key = (tables[name], inner) if dot else (tables["train"], key)
+    table.put_text(key, value, "command line")
+
+
+def make_absolute(tables: Mapping[str, Table], file: Path | None, cwd: Path) -> None:
+    """An environment is meant as seen from the file that names it, or from where the user types."""
+    for name, key in (("resources", "env"), ("cluster", "environment")):
+        table, by_file = (
+            tables[name],
+            file is not None and tables[name].origins[f"{name}.{key}"] == file.name,
+        )
+        if table.values[key]:
+            table.values[key] = absolute(
+                str(table.values[key]), file.parent if file and by_file else cwd
+            )
+
+
+def make_spec(
+    request: Request,
+    table: Mapping[str, Any],
+    recipe: RecipeInfo | None,
+    command: tuple[str, ...],
+    cluster: Cluster,
+    tables: Mapping[str, Table],
+    file: Path | None,
+    cwd: Path,
+) -> RunSpec:
+    cluster = overridden(cluster, tables["cluster"].values)
+    kind: Literal["engine", "script", "command"] = "command"
+    if recipe is not None:
+        kind = "script" if recipe.engine == "none" else "engine"
+    resources = msgspec.convert(tables["resources"].values, Resources)
+    if resources.time is not None:
+        seconds_of(resources.time)  # refuse now what the launcher could not read
+    check_every(kind, tables["checkpoint"])
+    return RunSpec(
+        name=clean_name(
+            request.name or table.get("name") or (recipe.name if recipe else command_name(command))
+        ),
+        kind=kind,
+        recipe=recipe,
+        command=command,
+        train=tables["train"].values,
+        checkpoint=tables["checkpoint"].values,
+        resources=resources,
+        cluster=cluster,
+        origins={
+            key: origin for settings in tables.values() for key, origin in settings.origins.items()
+        },
+        config_file=str(file) if file else None,
+        cwd=str(cwd.absolute()),
+        smoke=request.smoke,
+    )
+
+
+def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
+    """The site with what the user says of it today."""
+    try:
+        made = msgspec.convert({**msgspec.to_builtins(cluster), **values}, Cluster)
+    except msgspec.ValidationError as error:  # a list of something else than words
+        raise Refused(
+            f"[cluster]: {error}", "docs/clusters.md lists the keys of a profile"
+        ) from None
+    check_launcher(made)
+    return made
+
+
+def check_launcher(cluster: Cluster) -> None:
+    fitting = LAUNCHERS[cluster.scheduler]
+    if cluster.launcher not in fitting:
+        known = f"with scheduler {cluster.scheduler}: {', '.join(fitting)}"
+        raise Refused(
+            f"cluster {cluster.name} can't start ranks with launcher {cluster.launcher!r}", known
+        )
+
+
+def check_every(kind: str, table: Table) -> None:
+    every_of(str(table.values["every"]))  # refuse now what the engine could not read
+    origin = table.origins["checkpoint.every"]
+    if kind != "engine" and origin != "default":
+        raise Refused(
+            f"checkpoint.every ({origin}) is for recipes with an engine: a loop of your own says when to save",
+            "call run.save(state, step) where you want it; docs/your-own-loop.md shows it",
+        )
+
+
+def command_name(command: Sequence[str]) -> str:
+    """The script's name says more than the interpreter's."""
+    scripts = [word for word in command if word.endswith((".py", ".sh"))]
+    return Path(scripts[0] if scripts else command[0]).stem
+
+
+def clean_name(name: str) -> str:
+    """Safe as part of a directory and of a job's name."""
+    kept = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "_.") else "-"
+        for letter in name
+    )
+    return kept.strip("-.")[:40] or "run"

@@ -1,0 +1,98 @@
+"""`rampup run my_module:build_model data=my_module:load_data`: functions of the user's own as a
+recipe for Keras.
+
+Called by targets.py on the control side. The arguments of both functions become settings, read from
+their source; what neither knows is refused before anything is submitted. Imports nothing of the
+user's.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from rampup.config.targets.signatures import Found, Source, locate, needed_packages, read_function
+from rampup.core.engines.torch import KERAS
+from rampup.core.spec import RecipeInfo, Setting
+from rampup.errors import Refused, nearest
+
+OF_COMPILE = ("lr", "optimizer", "momentum", "weight_decay")
+"""What the user's own `model.compile` decides, unless the function has an argument of that name."""
+DATA = Setting("str", "", "a function that returns the data, as pkg.mod:function, or a .npz file")
+
+
+def is_own(engine: str | None, folder: str | None) -> bool:
+    """Whether it is a class or a function of the user's, and not a folder with a recipe.toml."""
+    has_recipe = bool(folder) and Path(str(folder), "recipe.toml").is_file()
+    return engine == "lightning" or (engine == "keras" and not has_recipe)
+
+
+def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo | None:
+    """The recipe behind a function that builds a model; none where the name is not a function's."""
+    module, _, name = target.partition(":")
+    source = locate(module, (base,)) if name.isidentifier() else None
+    found = read_function(source, name) if source else None
+    if source is None or found is None:
+        return None
+    data, data_source = _data(str(given.get("data") or ""), target, base)
+    parts, sources = [found, *data], [source, *data_source]
+    own = {key: setting for part in parts for key, setting in part.settings.items()}
+    needed = [each for each in sources if not each.installed]
+    return RecipeInfo(
+        name=name,
+        about=f"{target}, a function of your own",
+        folder="" if source.installed else str(source.root.resolve()),
+        engine="keras",
+        entry=target,
+        extra="keras",
+        requires=tuple(
+            dict.fromkeys(
+                ["tensorflow", "tf_keras", *(p for s in needed for p in needed_packages(s))]
+            )
+        ),
+        settings=_merged(own),
+        required=tuple(dict.fromkeys(key for part in parts for key in part.required)),
+        free=any(part.free for part in parts),
+    )
+
+
+def _data(where: str, target: str, base: Path) -> tuple[list[Found], list[Source]]:
+    if not where:
+        raise Refused(
+            f"{target} builds a model, and nothing says what to train it on",
+            f"add data=...: {DATA.help}",
+        )
+    if where.endswith(".npz"):
+        if not (base / where).is_file():
+            raise Refused(f"data={where}: there is no such file", "check the path")
+        return [], []
+    module, _, name = where.partition(":")
+    source = locate(module, (base,)) if name.isidentifier() else None
+    if source is None:
+        raise Refused(f"data={where}: no module {module!r} in {base.absolute()}", DATA.help)
+    found = read_function(source, name)
+    if found is None:
+        raise Refused(
+            f"data={where}: {module} has no function {name!r}", nearest(name, source.functions())
+        )
+    return [found], [source]
+
+
+def _merged(own: Mapping[str, Setting]) -> dict[str, Setting]:
+    """One name, one value: an argument that is called as a setting of the engine has the engine's
+    type and help.
+
+    Unless the user's own `model.compile` decides it: then the engine does not read it, and any
+    value is as good.
+    """
+    engine = {key: setting for key, setting in KERAS.items() if key not in OF_COMPILE}
+    engine["monitor"] = replace(engine["monitor"], default="val_loss")
+    both = {
+        key: replace(
+            KERAS[key],
+            default=own[key].default if own[key].default is not None else KERAS[key].default,
+        )
+        for key in engine.keys() & own.keys()
+    }
+    return {**engine, **own, **both, "data": DATA}

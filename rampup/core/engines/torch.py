@@ -1,0 +1,126 @@
+"""The settings that every recipe of an engine has. A recipe.toml changes their defaults and adds
+its own.
+
+Read by the command line, which must stay light, and so this imports nothing but the record of a
+setting.
+"""
+
+from rampup.core.spec import Setting
+
+TORCH: dict[str, Setting] = {
+    "engine": Setting("str", "torch", "what drives the loop", choices=("torch", "lightning")),
+    "epochs": Setting("int", 10, "passes over the training data", low=1),
+    "max_steps": Setting(
+        "int", None, "stop after so many steps in all, for a trial", low=1, optional=True
+    ),
+    "batch_size": Setting(
+        "int", 100, "samples per optimizer step over all ranks, whatever their number", low=1
+    ),
+    "lr": Setting("float", 1e-3, "learning rate", low=0.0),
+    "optimizer": Setting("str", "adam", "rule of the update", choices=("adam", "adamw", "sgd")),
+    "momentum": Setting("float", 0.9, "momentum of sgd", low=0.0),
+    "weight_decay": Setting("float", 0.0, "weight decay", low=0.0),
+    "schedule": Setting(
+        "str",
+        "constant",
+        "how the rate falls after the warmup; onecycle: it rises for a quarter of the run, then falls to 0",
+        choices=("constant", "cosine", "linear", "step", "onecycle"),
+    ),
+    "warmup_steps": Setting("int", 0, "steps in which the rate rises to lr", low=0),
+    "decay_epochs": Setting(
+        "int", 30, "schedule=step: epochs between two drops of the rate", low=1
+    ),
+    "decay_factor": Setting(
+        "float", 0.1, "schedule=step: what a drop multiplies the rate by", low=0.0
+    ),
+    "accumulate": Setting(
+        "int",
+        1,
+        "cut each batch into so many pieces to save memory; the step stays the same",
+        low=1,
+    ),
+    "clip": Setting("float", None, "largest norm of the gradient", low=1e-9, optional=True),
+    "seed": Setting("int", 1, "seed of the weights, the order of the data and dropout", low=0),
+    "device": Setting("str", "auto", "where to compute", choices=("auto", "cpu", "cuda", "mps")),
+    "precision": Setting(
+        "str", "fp32", "of the forward pass; weights stay fp32", choices=("fp32", "bf16", "fp16")
+    ),
+    "compile": Setting("bool", False, "compile the model with torch.compile"),
+    "channels_last": Setting("bool", False, "memory layout that suits convolutions on images"),
+    "gradients": Setting(
+        "str",
+        "auto",
+        "how ranks add up gradients; auto: ddp on nccl, flat elsewhere",
+        choices=("auto", "flat", "ddp"),
+    ),
+    "eval_batch_size": Setting("int", 1000, "samples per validation batch on each rank", low=1),
+    "eval_batches": Setting(
+        "int", None, "validate with so many batches on each rank, for a trial", low=1, optional=True
+    ),
+    "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
+    "monitor_mode": Setting(
+        "str",
+        "auto",
+        "which value is better; auto: the lower one for a loss or an error",
+        choices=("auto", "max", "min"),
+    ),
+    "target": Setting("float", None, "stop when the monitored metric reaches this", optional=True),
+    "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
+}
+
+KERAS: dict[str, Setting] = {
+    name: TORCH[name]
+    for name in (
+        *(
+            "epochs",
+            "max_steps",
+            "batch_size",
+            "lr",
+            "optimizer",
+            "momentum",
+            "weight_decay",
+            "schedule",
+        ),
+        *(
+            "warmup_steps",
+            "decay_epochs",
+            "decay_factor",
+            "clip",
+            "seed",
+            "eval_batch_size",
+            "eval_batches",
+        ),
+        *("monitor", "monitor_mode", "target", "log_every"),
+    )
+} | {
+    "strategy": Setting(
+        "str",
+        "auto",
+        "who trains together; auto: multiworker with several ranks, mirrored with several GPUs, else single",
+        choices=("auto", "single", "mirrored", "multiworker", "horovod"),
+    ),
+    "intra_threads": Setting(
+        "int", None, "threads inside an operation; default: the CPUs", low=1, optional=True
+    ),
+    "inter_threads": Setting(
+        "int", None, "operations at the same time; default: 2", low=1, optional=True
+    ),
+    "cpu_devices": Setting(
+        "int", 1, "without a GPU, cut the CPU into so many devices, to try mirrored", low=1
+    ),
+}
+
+ENGINES: dict[str, dict[str, Setting]] = {"keras": KERAS, "torch": TORCH}
+
+
+LOWER = ("mae", "mse", "rmse", "mape", "msle", "perplexity")
+"""Short names of errors, as they stand between underscores."""
+
+
+def lower_is_better(monitor: str, mode: str) -> bool:
+    if mode != "auto":
+        return mode == "min"
+    words = monitor.lower().split("_")
+    return any(word in monitor for word in ("loss", "error", "epoch_s")) or any(
+        word in words for word in LOWER
+    )

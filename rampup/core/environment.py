@@ -1,0 +1,279 @@
+"""What the ranks of a run run in: modules, then a venv, a conda environment or a container, then
+variables. Pure text.
+
+`of` says what a run gets, `setup` the lines of shell that make it so: in the job script of Slurm,
+and in front of the ranks on this machine. docs/environments.md explains it. Nothing is looked up
+here; diagnose/checks/software.py does.
+"""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from rampup.core.spec import RunSpec
+from rampup.errors import Refused, nearest
+
+NONE = "none"
+NOT_READY = 78
+"""What the lines end with when something is missing; EX_CONFIG of sysexits.h."""
+BARE_PYTHON = re.compile(r"python[\d.]*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LONGEST_VARIABLE = 128 * 1024
+"""Linux starts no program with a longer one in its environment, the end counted in."""
+
+Kind = Literal["", "venv", "conda", "container"]
+KINDS: tuple[Kind, ...] = ("conda", "container")
+"""Those that are named before a colon."""
+
+BEGIN = """\
+# What the ranks run in: modules, then the environment, then variables. The first two are scripts of others: -u would
+# break them, and old versions of `module` end with 0 when they fail, so what is loaded is looked at too.
+set +u
+words=$attempt_dir/.words
+said() {  # what the last one said: its first paragraph
+  local line all=""
+  while read -r line || [ -n "$line" ]; do
+    if [ -z "$line" ] && [ -n "$all" ]; then break; fi
+    all+=${line:+ $line}
+  done < "$words"
+  echo "${all:- it gave no reason}"
+}
+"""
+END = """\
+rm -f "$words"
+set +e -uo pipefail
+"""
+MODULES = """\
+if ! command -v module > /dev/null; then
+  not_ready "there is no command module on $host: a login shell does not define it, nor the profile's module_init"
+fi
+call_module() {
+  local before=${LOADEDMODULES:-} ended
+  module "$@" > "$words" 2>&1
+  ended=$?
+  if [ "$1" = load ] && [ "$before" = "${LOADEDMODULES:-}" ] && [[ :$before: != *:"$2"[:/]* ]]; then ended=1; fi
+  [ "$ended" -eq 0 ] || [ "$1" = purge ] || not_ready "module $* failed on $host:$(said)"
+  [ ! -s "$words" ] || cat "$words"
+}
+"""
+LOADED = """\
+printf '%s\\n' "${LOADEDMODULES//:/$'\\n'}" > "$attempt_dir/modules.txt"
+"""
+INIT = """\
+# shellcheck disable=SC1090,SC1091
+command -v module > /dev/null || . {file} > "$words" 2>&1
+"""
+VENV = """\
+environment={path}
+if [ ! -r "$environment/bin/activate" ]; then
+  not_ready "environment $environment can't be read on $host: it has no bin/activate there"
+fi
+# shellcheck disable=SC1091
+. "$environment/bin/activate" > "$words" 2>&1
+found=$(command -v python)
+if ! [ "${{found%/*}}" -ef "$environment/bin" ]; then
+  not_ready "environment $environment can't be used on $host, python is then ${{found:-not found}}:$(said)"
+fi
+"""
+CONDA = """\
+environment={name}
+conda=$(command -v conda) || conda=${{CONDA_EXE:-}}
+if [ -z "$conda" ]; then not_ready "environment conda:$environment: there is no conda on $host"; fi
+eval "$("$conda" shell.bash hook)"
+if ! conda activate "$environment" > "$words" 2>&1; then
+  not_ready "environment conda:$environment can't be activated on $host:$(said)"
+fi
+"""
+CONTAINER = """\
+environment={path}
+if [ ! -e "$environment" ]; then not_ready "environment container:$environment is not there on $host"; fi
+RAMPUP_CONTAINER=$(command -v apptainer || command -v singularity) ||
+  not_ready "environment container:$environment: there is neither apptainer nor singularity on $host"
+export RAMPUP_CONTAINER
+"""
+
+
+class Software(Struct, frozen=True, kw_only=True):
+    """What one run gets; config.json has it under `environment`."""
+
+    modules: list[str] = []
+    """In the order in which they are loaded."""
+    env: str = ""
+    """An absolute path, conda:NAME, container:IMAGE; or empty."""
+    container: list[str] = []
+    """The words before the program, when it runs in a container."""
+    module_init: str | None = None
+    module_use: list[str] = []
+    module_purge: bool = True
+    variables: dict[str, str] = {}
+
+
+def of(spec: RunSpec, run_dir: Path) -> Software:
+    cluster = spec.cluster
+    modules, env = [*cluster.modules, *listed(spec)], env_of(spec)
+    check_variables(cluster.env, cluster.name)
+    for word in (*modules, *cluster.module_use, cluster.module_init or "", env):
+        if not word.isprintable():
+            raise Refused(
+                f"{word!r} is no name of a module or an environment",
+                "letters that can be seen on a screen",
+            )
+    return Software(
+        modules=modules,
+        env=env,
+        container=list(container_words(spec, run_dir)),
+        module_init=cluster.module_init,
+        module_use=cluster.module_use,
+        module_purge=cluster.module_purge,
+        variables=cluster.env,
+    )
+
+
+def check_variables(env: Mapping[str, str], profile: str) -> None:
+    for name, value in env.items():
+        if not VARIABLE.fullmatch(name):
+            raise Refused(
+                f"{name!r} in the profile {profile} is not the name of a variable",
+                "letters, digits and _",
+            )
+        if "\0" in value or len(f"{name}={value}\0".encode()) > LONGEST_VARIABLE:
+            why = (
+                "holds a zero byte"
+                if "\0" in value
+                else f"is longer than {LONGEST_VARIABLE // 1024} kB"
+            )
+            raise Refused(
+                f"{name} = {value[:60]!r} in the profile {profile} {why}",
+                "no program can be given that",
+            )
+
+
+def listed(spec: RunSpec) -> list[str]:
+    """The site's list of modules that the run gets: the one asked for, or for a plain command the
+    site's default."""
+    cluster, asked = spec.cluster, spec.resources.software
+    name = asked or (cluster.default_software if spec.kind == "command" else "") or NONE
+    if name == NONE:
+        return []
+    if name not in cluster.software:
+        known = nearest(name, cluster.software) if cluster.software else "leave out --software"
+        whose = "" if asked else ", which is default_software in its profile"
+        raise Refused(f"cluster {cluster.name} has no list of modules {name!r}{whose}", known)
+    return cluster.software[name]
+
+
+def env_of(spec: RunSpec) -> str:
+    """The one asked for; the site's default is for engines, which need rampup in it, and for
+    scripts of recipes."""
+    found = (
+        spec.resources.env or (spec.cluster.environment if spec.kind != "command" else "") or NONE
+    )
+    return "" if found == NONE else found
+
+
+def kind_of(env: str) -> tuple[Kind, str]:
+    """What an environment is, and its name or path."""
+    for kind in KINDS:
+        if env.startswith(f"{kind}:"):
+            return kind, env.removeprefix(f"{kind}:")
+    return ("venv", env) if env else ("", "")
+
+
+def absolute(env: str, base: Path) -> str:
+    """A path is meant as it is here and now: a job starts elsewhere."""
+    kind, rest = kind_of(env)
+    if env == NONE or not rest or (kind == "conda" and "/" not in rest) or "://" in rest:
+        return env
+    path = os.path.normpath(base / os.path.expanduser(rest))
+    return path if kind == "venv" else f"{kind}:{path}"
+
+
+def brings_python(spec: RunSpec) -> bool:
+    """Whether the word `python` of a command means one that is found only in the job."""
+    return bool(env_of(spec) or listed(spec))
+
+
+def python_of(spec: RunSpec) -> str:
+    """The Python of a recipe: the environment's, or the one that rampup runs with."""
+    kind, rest = kind_of(env_of(spec))
+    if kind == "venv":
+        return f"{rest}/bin/python"
+    return "python" if kind else sys.executable
+
+
+def container_words(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
+    """`apptainer exec … IMAGE`; the program is looked up inside. A script of ours lies outside of
+    the run directory."""
+    kind, image = kind_of(env_of(spec))
+    if kind != "container":
+        return ()
+    options = list(spec.cluster.container_options)
+    if spec.resources.gpus_per_node > 0 and "--rocm" not in options:
+        options.append("--nv")
+    places = dict.fromkeys((str(run_dir), spec.cwd))
+    if spec.kind == "script" and spec.recipe is not None:
+        places[spec.recipe.folder] = None
+    binds = [word for place in places for word in ("--bind", place)]
+    return ("apptainer", "exec", *options, *binds, "--pwd", spec.cwd, image)
+
+
+# lines of shell -----------------------------------------------------------------------------------
+
+
+def setup(software: Software) -> str:
+    """The lines, or none. They use $attempt_dir and $host, and call `not_ready MESSAGE`, which must
+    not return."""
+    kind, rest = kind_of(software.env)
+    if kind == "container":  # nothing is done out here
+        lines, of_image = _modules(software), CONTAINER.format(path=shlex.quote(rest))
+    else:
+        lines, of_image = _modules(software) + _environment(kind, rest), ""
+    return (f"{BEGIN}{lines}{END}" if lines else "") + of_image + exports(software.variables)
+
+
+def home(words: list[str], profile: str) -> str:
+    """The line that moves $HOME to what compute nodes see; once done it changes nothing more."""
+    if not words:
+        return ""
+    if len(words) != 2 or not all(word.startswith("/") and word.isprintable() for word in words):
+        raise Refused(
+            f"home = {words} in the profile {profile} is not two paths",
+            'home = ["/home/", "/work/"]',
+        )
+    # always quoted: a / would end a word
+    before, after = ("'" + word.replace("'", "'\"'\"'") + "'" for word in words)
+    return f"export HOME=${{HOME/#{before}/{after}}}  # compute nodes do not see the usual one\n"
+
+
+def exports(env: Mapping[str, str]) -> str:
+    """Lines that set the variables of a profile, to the letter."""
+    lines = []
+    for name, value in env.items():
+        if "$" in value or "`" in value:
+            lines.append(
+                "# shellcheck disable=SC2016  # to the letter: nothing in it is for the shell\n"
+            )
+        lines.append(f"export {name}={shlex.quote(value)}\n")
+    return "".join(lines)
+
+
+def _modules(software: Software) -> str:
+    if not software.modules:
+        return ""
+    init = INIT.format(file=shlex.quote(software.module_init)) if software.module_init else ""
+    calls = ["purge"] if software.module_purge else []
+    calls += [f"use {shlex.quote(folder)}" for folder in software.module_use]
+    calls += [f"load {shlex.quote(name)}" for name in software.modules]
+    return init + MODULES + "".join(f"call_module {words}\n" for words in calls) + LOADED
+
+
+def _environment(kind: Kind, rest: str) -> str:
+    if kind == "venv":
+        return VENV.format(path=shlex.quote(rest))
+    return CONDA.format(name=shlex.quote(rest)) if kind == "conda" else ""

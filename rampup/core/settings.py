@@ -1,0 +1,37 @@
+"""The settings of a run as user code sees them: `settings.lr` or `settings["lr"]`, read-only.
+
+Built by the worker and by `rampup.init()` from plain values; a name that does not exist is answered
+with the nearest.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rampup.errors import nearest
+
+
+class Settings(Mapping[str, Any]):
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # copy and pickle ask for these before _values exists
+            raise AttributeError(name)
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(
+                f"no setting named {name}; {nearest(name, self._values)}"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"Settings({self._values!r})"

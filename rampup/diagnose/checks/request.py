@@ -1,0 +1,205 @@
+"""The part of the catalogue that looks at what a run asks for: data, size, launcher, device,
+precision, program.
+
+Only `preflight` reads it. On a cluster with a queue the job runs on another machine, so what this
+one has (GPUs, CPU type) decides on `local` alone.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from rampup.core import environment as software
+from rampup.core.engines import keras as keras_version
+from rampup.core.spec import RunSpec
+from rampup.diagnose.checks import machine
+from rampup.diagnose.preflight import Finding, Level, data_set
+from rampup.errors import nearest
+from rampup.runs.code import script_index
+
+
+def data(spec: RunSpec) -> Iterator[Finding]:
+    for name in spec.recipe.data if spec.recipe else ():
+        yield from data_set(name, absent="problem")
+
+
+def size(spec: RunSpec) -> Iterator[Finding]:
+    """How many machines and ranks."""
+    asked, cluster = spec.resources, spec.cluster
+    for key, value, most in (
+        ("nodes", asked.nodes, cluster.max_nodes),
+        ("tasks_per_node", asked.tasks_per_node, cluster.max_tasks_per_node),
+    ):
+        if value < 1 or (most is not None and value > most):
+            allowed = f"1 to {most}" if most is not None else "1 or more"
+            option = key.replace("_", "-")
+            yield _problem(
+                "size",
+                f"{key} is {value}, cluster {cluster.name} allows {allowed}",
+                f"--{option} {most or 1}",
+            )
+    if cluster.scheduler == "local" and asked.nodes > 1:
+        yield _problem(
+            "size", f"nodes is {asked.nodes}, and this is one machine", "--nodes 1, or --on CLUSTER"
+        )
+    cpus = machine.cpus().allowed
+    if cluster.scheduler == "local" and (asked.cpus_per_task or 0) > cpus:
+        yield _problem(
+            "size",
+            f"cpus_per_task is {asked.cpus_per_task}, this machine has {cpus}",
+            f"--cpus-per-task {cpus}",
+        )
+    kind = spec.train.get("strategy") if spec.recipe and spec.recipe.engine == "keras" else None
+    # a rank says the same, after hours in a queue
+    if kind in ("single", "mirrored") and asked.world_size > 1:
+        cause = f"strategy={kind} trains in one process, and this run has {asked.world_size} ranks"
+        yield _problem("size", cause, "strategy=multiworker, or --nodes 1 --tasks-per-node 1")
+
+
+def launcher(spec: RunSpec) -> Iterator[Finding]:
+    """Who starts the ranks is there, and starts ranks of MPI where the run needs them."""
+    name, here = spec.cluster.launcher, _is_here(spec)
+    of_mpi = name in ("mpirun", "pmix") or (name == "srun" and "SLURM_MPI_TYPE" in spec.cluster.env)
+    if keras_version.needs_horovod(spec.train, spec.resources.world_size) and not of_mpi:
+        cause = f"strategy=horovod needs ranks that MPI has started, and the launcher {name} starts plain ones"
+        yield _problem(
+            "launcher",
+            cause,
+            "--launcher mpirun" if here else "--launcher mpirun, or --launcher pmix",
+        )
+    if (
+        name == "mpirun"
+        and here
+        and shutil.which("mpirun") is None
+        and not _may_come_in_the_job(spec)
+    ):
+        cause = "--launcher mpirun, and there is no mpirun on this machine"
+        yield _problem(
+            "launcher", cause, "install Open MPI, as openmpi-bin on Debian, or load its module"
+        )
+
+
+def device(spec: RunSpec) -> Iterator[Finding]:
+    asked = spec.resources.gpus_per_node
+    if asked < 0:
+        yield _problem("gpus", f"gpus_per_node is {asked}", "--gpus-per-node 0")
+    if spec.kind == "engine" and spec.train.get("device") == "cpu" and asked > 0:
+        cause = f"gpus_per_node={asked} reserves a GPU, and device=cpu leaves it unused"
+        yield _problem(
+            "idle-gpu", cause, "ask for no GPU with --gpus-per-node 0, or set device=auto"
+        )
+    if (
+        spec.kind == "engine"
+        and spec.train.get("device") == "cuda"
+        and _is_here(spec)
+        and not machine.gpus()
+    ):
+        yield _problem("gpus", "device=cuda, and this machine has no GPU", "device=auto")
+    if asked > 0 and _is_here(spec) and asked > (seen := len(machine.gpus())):
+        yield _problem(
+            "gpus", f"gpus_per_node is {asked}, this machine has {seen}", f"--gpus-per-node {seen}"
+        )
+
+
+def ranks_and_gpus(spec: RunSpec) -> Iterator[Finding]:
+    """One rank drives one GPU. A command of the user's own may do it in another way, and Keras does
+    (mirrored)."""
+    ranks, gpus = spec.resources.tasks_per_node, spec.resources.gpus_per_node
+    takes_several = spec.recipe is not None and spec.recipe.engine == "keras"
+    if gpus <= 0 or ranks == gpus or (ranks < gpus and takes_several):
+        return
+    about = f"tasks_per_node is {ranks}, gpus_per_node is {gpus}"
+    engine = spec.kind == "engine"
+    level: Level = "problem" if engine and ranks > gpus else "note"
+    idle = f"GPUs stay idle{'' if engine else ' unless a rank uses several'}"
+    yield Finding(
+        "ranks-gpus",
+        level,
+        about,
+        f"{about}: {'ranks share a GPU' if ranks > gpus else idle}",
+        f"--tasks-per-node {gpus}",
+    )
+
+
+def precision(spec: RunSpec) -> Iterator[Finding]:
+    wanted = str(spec.train.get("precision")) if spec.kind == "engine" else ""
+    if not wanted.startswith(("fp16", "16-", "bf16")) or not _computes_on_cpu(spec):
+        return
+    if not wanted.startswith("bf16"):
+        yield _problem("fp16", f"precision={wanted} does not train on a CPU", "precision=fp32")
+    elif _is_here(spec) and not _bf16_is_fast():
+        slow = "this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than with fp32"
+        yield _problem("bf16", f"precision={wanted}: {slow}", "precision=fp32")
+
+
+def program(spec: RunSpec) -> Iterator[Finding]:
+    """The user's own command: what it starts must be there."""
+    if not spec.command:
+        return
+    cwd, first = Path(spec.cwd), spec.command[0]
+    found = shutil.which(str(cwd / first) if "/" in first else first)
+    if found is None and (cwd / first).is_file():
+        yield _problem(
+            "program", f"{first} is a file but no program that can be started", _how_to_start(first)
+        )
+    elif found is None and not _may_come_in_the_job(spec):
+        yield _problem(
+            "program",
+            f"no program {first!r}: neither on PATH nor in {cwd}",
+            "check the name after --",
+        )
+    index = script_index(spec.command)
+    if index is not None and not (cwd / spec.command[index]).exists():
+        yield _problem(
+            "script",
+            f"script {spec.command[index]!r} does not exist in {cwd}",
+            _similar(cwd, spec.command[index]),
+        )
+
+
+def _may_come_in_the_job(spec: RunSpec) -> bool:
+    chosen = software.of(spec, Path("/"))
+    return bool(chosen.modules or chosen.env)
+
+
+def _how_to_start(first: str) -> str:
+    if first.endswith(".py"):
+        return f"python {first}"
+    return (
+        f"bash {first}"
+        if first.endswith(".sh")
+        else f"./{first.removeprefix('./')}, after chmod +x {first}"
+    )
+
+
+def _similar(cwd: Path, script: str) -> str:
+    """The scripts that are where it was looked for."""
+    place = (cwd / script).parent
+    if not place.is_dir():
+        return f"there is no directory {place}"
+    there = [path.name for path in place.iterdir() if path.suffix in (".py", ".sh")]
+    return nearest(Path(script).name, there[:20]) if there else f"there is no script in {place}"
+
+
+def _computes_on_cpu(spec: RunSpec) -> bool:
+    wish = spec.train.get("device")
+    if wish != "auto":
+        return wish == "cpu"
+    if not _is_here(spec):
+        return spec.resources.gpus_per_node == 0
+    hidden = spec.resources.devices == []
+    return hidden or not (machine.gpus() or machine.has_apple_gpu())
+
+
+def _is_here(spec: RunSpec) -> bool:
+    return spec.cluster.scheduler == "local"
+
+
+def _bf16_is_fast() -> bool:
+    from rampup.core.cpu import bf16_is_fast
+
+    return bf16_is_fast()
+
+
+def _problem(topic: str, cause: str, remedy: str) -> Finding:
+    return Finding(topic, "problem", topic, cause, remedy)

@@ -1,0 +1,295 @@
+"""The part of the catalogue that looks at what a run is to run in: modules, its environment, what a
+recipe imports.
+
+Only `preflight` reads it. What modules bring, and what is inside a conda environment or a
+container, is seen in the job alone: that is a note here, or no finding at all.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from rampup.config.recipes import HERE as BUILTIN
+from rampup.core import environment as software
+from rampup.core.engines import keras as keras_version
+from rampup.core.spec import RecipeInfo, RunSpec
+from rampup.diagnose.preflight import Finding
+from rampup.errors import RampupError
+
+ABSENT = (
+    "import sys, importlib.util as i; print(*[m for m in sys.argv[1:] if i.find_spec(m) is None])"
+)
+"""Which of some modules a Python does not have, without importing them."""
+VERSIONS = """
+from rampup.core.engines import keras as keras_version
+from rampup.errors import RampupError
+try:
+    keras_version.check()
+except RampupError as error:
+    print(error.message, error.hint, sep="\\n")
+"""
+"""What every rank will say of TensorFlow and Keras in that Python."""
+ASK_WITHIN_S = 60.0
+OTHERS = "--env is the path of a venv, conda:NAME, container:IMAGE.sif, or none"
+
+
+def environment(spec: RunSpec) -> Iterator[Finding]:
+    """The modules have a list, and the environment is there."""
+    chosen = software.of(spec, Path("/"))
+    kind, rest = software.kind_of(chosen.env)
+    if kind == "venv":
+        yield from _venv(Path(rest))
+    elif kind == "conda":
+        yield from _conda(rest, bool(chosen.modules))
+    elif kind == "container":
+        yield from _container(spec, rest, bool(chosen.modules))
+    elif (
+        software.listed(spec)
+        and not spec.resources.software
+        and software.BARE_PYTHON.fullmatch(spec.command[0])
+    ):
+        yield from _active_but_unused()
+
+
+def imports(spec: RunSpec) -> Iterator[Finding]:
+    """A recipe's modules, and rampup itself, in the Python that will run it."""
+    recipe = spec.recipe
+    if recipe is None:
+        return
+    for cause, remedy in recipe.notes:
+        yield Finding("class", "note", recipe.name, cause, remedy)
+    kind, path = software.kind_of(software.env_of(spec))
+    if kind in ("conda", "container"):
+        yield Finding(
+            "software",
+            "ok",
+            f"what {recipe.name} imports: seen in the job alone, inside {kind}:{path}",
+        )
+        return
+    needed = [*recipe.requires, *_by_settings(spec)]
+    if kind == "venv":
+        yield from _in_venv(
+            spec, recipe, path, ["rampup", *needed] if _needs_rampup(spec) else needed
+        )
+        return
+    for module in needed:
+        if find_spec(module.partition(".")[0]) is None:
+            cause = f"{_who_needs(spec, module)} needs {module}, which is not installed"
+            yield _problem("software", cause, _how_to_get(recipe, "pip", module))
+    if recipe.engine == "keras":
+        yield from _keras()
+
+
+def _keras() -> Iterator[Finding]:
+    try:
+        keras_version.check()
+    except RampupError as error:
+        yield _problem("software", error.message, error.hint)
+
+
+def _by_settings(spec: RunSpec) -> dict[str, str]:
+    """The modules that a setting needs, with that setting."""
+    assert spec.recipe is not None
+    by_engine = {"lightning": "engine=lightning"} if spec.train.get("engine") == "lightning" else {}
+    if keras_version.needs_horovod(spec.train, spec.resources.world_size):
+        by_engine["horovod"] = "strategy=horovod"
+    return {**by_engine, **spec.recipe.also}
+
+
+def _who_needs(spec: RunSpec, *modules: str) -> str:
+    assert spec.recipe is not None
+    settings = [setting for module, setting in _by_settings(spec).items() if module in modules]
+    return " with ".join([f"recipe {spec.recipe.name}", *settings])
+
+
+def _how_to_get(recipe: RecipeInfo, pip: str, *modules: str) -> str:
+    """By an extra of rampup's, where it brings a module in a version that works, or by the module's
+    own name."""
+    if modules == ("horovod",):  # built from source, for one version of TensorFlow
+        return keras_version.BUILD_HOROVOD
+    extras = {module: recipe.extra for module in ("rampup", *recipe.requires) if recipe.extra}
+    extras.setdefault("lightning", "lightning")
+    names = [f"rampup[{extras[module]}]" if module in extras else module for module in modules]
+    return f"{pip} install {shlex.join(dict.fromkeys(names))}"
+
+
+def _needs_rampup(spec: RunSpec) -> bool:
+    """An engine does, and so do our own scripts."""
+    ours = spec.recipe is not None and Path(spec.recipe.folder).parent == BUILTIN
+    return spec.kind == "engine" or ours
+
+
+def _in_venv(spec: RunSpec, recipe: RecipeInfo, path: str, needed: list[str]) -> Iterator[Finding]:
+    python = f"{path}/bin/python"
+    told, failure = _answer(python, ABSENT, *(module.partition(".")[0] for module in needed))
+    absent = told.split()
+    if failure:
+        cause = f"{python} can't be started here: {failure}"
+        if spec.cluster.modules or software.listed(spec):  # it may need them
+            yield Finding(
+                "software",
+                "note",
+                "software",
+                cause,
+                "load the modules of the job, then try it again here",
+            )
+        else:
+            yield _problem(
+                "software", cause, f"make it anew: python -m venv --clear {shlex.quote(path)}"
+            )
+    elif absent:
+        cause = f"{_who_needs(spec, *absent)} needs {' and '.join(absent)}, which the environment {path} has not"
+        yield _problem(
+            "software", cause, _how_to_get(recipe, f"{shlex.quote(python)} -m pip", *absent)
+        )
+    elif recipe.engine == "keras":
+        yield from _keras_in(python)
+
+
+def _keras_in(python: str) -> Iterator[Finding]:
+    told, failure = _answer(python, VERSIONS)
+    message, _, hint = told.strip().partition("\n")
+    if failure:
+        yield Finding(
+            "software", "note", "software", f"{python} does not tell its TensorFlow: {failure}", ""
+        )
+    elif message:
+        by_pip = hint.startswith("pip ")
+        yield _problem(
+            "software",
+            f"{python}: {message}",
+            f"{shlex.quote(python)} -m {hint}" if by_pip else hint,
+        )
+
+
+@cache
+def _answer(python: str, *program: str) -> tuple[str, str]:
+    """What a program prints in that Python, or why it prints nothing; asked once for all points of
+    a sweep."""
+    try:
+        asked = subprocess.run(
+            [python, "-c", *program], capture_output=True, text=True, timeout=ASK_WITHIN_S, cwd="/"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    if asked.returncode:
+        words = asked.stderr.strip().splitlines()
+        return "", words[-1] if words else "it gives no reason"
+    return asked.stdout, ""
+
+
+def _venv(place: Path) -> Iterator[Finding]:
+    quoted = shlex.quote(str(place))
+    if place.is_file():
+        image = shlex.quote(f"container:{place}")
+        yield _problem(
+            "environment",
+            f"--env {place} is a file, not a folder",
+            f"if it is an image: --env {image}",
+        )
+    elif not place.is_dir():
+        yield _problem(
+            "environment", f"there is no environment {place}", f"python -m venv {quoted}; {OTHERS}"
+        )
+    elif (place / "conda-meta").is_dir():
+        yield _problem(
+            "environment",
+            f"{place} is no venv but of conda",
+            f"--env {shlex.quote(f'conda:{place}')}",
+        )
+    elif ":" in str(place):
+        yield _problem(
+            "environment",
+            f"the path {place} has a colon, which PATH can't hold",
+            "make it elsewhere",
+        )
+    for name in ("bin/activate", "bin/python"):
+        if not (place / name).exists():
+            yield _problem(
+                "environment",
+                f"{place} is no environment: it has no {name}",
+                f"python -m venv {quoted}",
+            )
+
+
+def _conda(name: str, by_modules: bool) -> Iterator[Finding]:
+    if not name:
+        yield _problem("environment", "--env conda: names no environment", "conda env list")
+    elif "/" in name and not (Path(name) / "conda-meta").is_dir():
+        yield _problem(
+            "environment",
+            f"{name} is no environment of conda: it has no conda-meta",
+            "conda env list",
+        )
+    elif not os.environ.get("CONDA_EXE") and shutil.which("conda") is None:
+        cause = f"--env conda:{name}, and there is no conda here: neither on PATH nor in CONDA_EXE"
+        if by_modules:
+            yield Finding(
+                "environment",
+                "note",
+                "conda",
+                f"{cause}; the job's modules must bring it",
+                "module avail conda",
+            )
+        else:
+            yield _problem(
+                "environment",
+                cause,
+                "load its module before, or add --software NAME of a list that has it",
+            )
+
+
+def _container(spec: RunSpec, image: str, by_modules: bool) -> Iterator[Finding]:
+    if not image:
+        yield _problem(
+            "environment", "--env container: names no image", "--env container:IMAGE.sif"
+        )
+    elif "://" in image:
+        pull = f"apptainer pull image.sif {shlex.quote(image)}"
+        yield _problem(
+            "environment", f"{image} is no file: images are run, not built", f"{pull}, once"
+        )
+    elif not Path(image).exists():
+        yield _problem(
+            "environment",
+            f"there is no image {image}",
+            f"ls {shlex.quote(str(Path(image).parent))}",
+        )
+    if set(":,") & set(spec.cwd):
+        yield _problem(
+            "environment",
+            f"{spec.cwd}: a container can't be given a path with : or ,",
+            "start elsewhere",
+        )
+    if shutil.which("apptainer") or shutil.which("singularity"):
+        return
+    cause = "there is neither apptainer nor singularity on this machine"
+    if spec.cluster.scheduler == "local" and not by_modules:
+        yield _problem("environment", cause, "install apptainer, or --on CLUSTER")
+    cause += "; the nodes must have it, or the job's modules bring it"
+    yield Finding("environment", "note", "apptainer", cause, "module avail apptainer")
+
+
+def _active_but_unused() -> Iterator[Finding]:
+    """Who has activated an environment may mean its python, not that of a list which nobody asked
+    for."""
+    conda = os.environ.get("CONDA_DEFAULT_ENV", "base")
+    active = os.environ.get("VIRTUAL_ENV") or (f"conda:{conda}" if conda != "base" else "")
+    if active:
+        cause = f"python will be that of the site's modules, not of {active}, which is active here"
+        yield Finding(
+            "environment",
+            "note",
+            "python",
+            cause,
+            f"--env {shlex.quote(active)}, or --software none",
+        )
+
+
+def _problem(topic: str, cause: str, remedy: str) -> Finding:
+    return Finding(topic, "problem", topic, cause, remedy)

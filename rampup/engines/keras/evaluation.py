@@ -1,0 +1,116 @@
+"""Exact validation with Keras: every sample counts once, on any number of ranks and replicas.
+
+Each rank counts on its own shard with metrics of its own; what they have counted (sums, not means)
+is added up once, and the result is computed from that. A metric whose state can't be added up would
+not be exact: Keras's own all can.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from rampup.core.settings import Settings
+from rampup.engines.keras import data as keras_data
+from rampup.engines.keras.model import Compiled
+from rampup.engines.keras.scores import matched, refuse_what_is_no_prediction
+from rampup.engines.keras.setup import tf, tf_keras
+from rampup.engines.keras.state import differs_between_replicas
+from rampup.engines.keras.task import Data
+from rampup.engines.keras.world import World
+
+
+class Evaluation:
+    def __init__(
+        self, compiled: Compiled, data: Data | None, settings: Settings, world: World
+    ) -> None:
+        self._compiled, self._world = compiled, world
+        self._metrics: list[Any] = []
+        self._batches: Any = None
+        if data is None or not len(data):
+            return
+        self._batches = keras_data.validation(
+            data, settings.eval_batch_size, settings.get("eval_batches"), world
+        )
+        x, y = data.batch(tf.range(1))
+        predicted = self._nothing_predicted(x)
+        self._metrics = [tf_keras.metrics.Mean(name="loss"), *compiled.metrics(y, predicted)]
+        for metric in self._metrics[1:]:
+            metric.update_state(matched(y, predicted), predicted)  # some make their state now
+        self._step = tf.function(
+            self._count, input_signature=[self._batches.element_spec], reduce_retracing=True
+        )
+        several = world.replicas > 1
+        self._averaged = [
+            each for each in compiled.model.variables if several and differs_between_replicas(each)
+        ]
+        self._average = tf.function(lambda: world.strategy.run(self._average_in_replica))
+
+    @property
+    def metrics(self) -> list[str]:
+        return [f"val_{metric.name}" for metric in self._metrics]
+
+    def run(self) -> dict[str, float]:
+        """The metrics of the model as it is now, the same on every rank."""
+        if self._batches is None:
+            return {}
+        if self._averaged:
+            self._average()
+        for metric in self._metrics:
+            metric.reset_state()
+        for batch in self._batches:
+            self._step(batch)
+        self._add_up()
+        return {f"val_{metric.name}": _number(metric.result()) for metric in self._metrics}
+
+    def _predict(self, x: Any) -> Any:
+        found = self._compiled.model(x, training=False)
+        refuse_what_is_no_prediction(found)
+        return found
+
+    def _nothing_predicted(self, x: Any) -> Any:
+        """Zeros in the shape of what the model says of one sample."""
+        outputs = self._compiled.model.outputs
+        if outputs and outputs[0].shape[1:].is_fully_defined():
+            return tf.zeros([1, *outputs[0].shape[1:]])
+        # A class of the user's own tells no shape, and some shapes follow from the input.
+        pieces = [(x,)] * self._world.local_replicas
+        return tf.zeros_like(tf.function(lambda: self._world.run(self._predict, *pieces)[0])())
+
+    def _count(self, batch: Any) -> None:
+        outputs = self._world.run(self._predict, *((x,) for x, _ in batch))
+        fixed = tf.add_n(
+            [0.0, *[tf.cast(each, tf.float32) for each in self._compiled.model.losses]]
+        )
+        for (_, y), predicted in zip(batch, outputs, strict=True):
+            loss, *others = self._metrics
+            loss.update_state(self._compiled.per_sample(y, predicted) + fixed)
+            for metric in others:
+                metric.update_state(matched(y, predicted), predicted)
+
+    def _add_up(self) -> None:
+        variables = [variable for metric in self._metrics for variable in metric.variables]
+        own = [variable.numpy().astype(np.float64) for variable in variables]
+        total = self._world.sum(np.concatenate([each.reshape(-1) for each in own]))
+        begin = 0
+        for variable, mine in zip(variables, own, strict=True):
+            found = total[begin : begin + mine.size].reshape(mine.shape)
+            variable.assign(tf.cast(found, variable.dtype))
+            begin += mine.size
+
+    def _average_in_replica(self) -> None:
+        """The statistics of batch normalisation: each replica has seen other samples."""
+        flat = tf.concat(
+            [tf.reshape(tf.cast(each, tf.float32), [-1]) for each in self._averaged], axis=0
+        )
+        found = self._world.add_up(flat) / self._world.replicas
+        begin = 0
+        for variable in self._averaged:
+            size = variable.shape.num_elements()
+            part = tf.reshape(found[begin : begin + size], variable.shape)
+            variable.assign(tf.cast(part, variable.dtype))
+            begin += size
+
+
+def _number(result: Any) -> float:
+    """F1 and others have one value for each class; their mean is what can be shown."""
+    return float(np.mean(np.asarray(result)))

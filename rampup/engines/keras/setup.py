@@ -1,0 +1,155 @@
+"""TensorFlow as a rank needs it: imported without its chatter, with Keras 2, the threads and the
+devices of the task.
+
+Imported before anything else that imports TensorFlow, because most of this can't be changed
+afterwards. What TensorFlow says while it is imported goes nowhere, unless it is an error.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rampup.core import gpus
+from rampup.core.engines import keras as keras_version
+from rampup.data.order import shard
+from rampup.errors import RampupError
+from rampup.runtime.context import RankContext
+
+__all__ = [
+    "StagingError",
+    "coordination",
+    "mute",
+    "prepare",
+    "rewritten",
+    "tf",
+    "tf_keras",
+    "without_chatter",
+]
+DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1", keras_version.LEGACY: "1"}
+"""Variables that TensorFlow reads when it is imported; what a user has exported stays."""
+AS_THEY_ARE = ("tf_keras", "rampup.engines")
+CHATTER = re.compile(
+    rb"WARNING: All log messages before absl|[IW]\d{4} |\d{4}-\d\d-\d\d \S+ [IW] |E.*cuInit"
+)
+"""Lines of TensorFlow's own log that are no error. Without a GPU it also complains that there is
+none."""
+
+
+@contextmanager
+def without_chatter() -> Iterator[None]:
+    """What C++ writes to descriptor 2 meanwhile is kept back; of that, errors are told afterwards.
+
+    TensorFlow's log level does not reach the lines that it writes first.
+    """
+    sys.stderr.flush()
+    real, kept = os.dup(2), os.memfd_create("chatter")
+    os.dup2(kept, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(real, 2)
+        size = os.lseek(kept, 0, os.SEEK_END)
+        lines = os.pread(kept, size, 0).splitlines(keepends=True)
+        os.close(kept)
+        os.close(real)
+        os.write(2, b"".join(line for line in lines if not CHATTER.match(line)))
+
+
+def mute() -> None:
+    """From now on what C++ writes goes nowhere: a rank that ends alarms the others, and all is
+    done."""
+    sys.stderr.flush()
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+keras_version.check()
+for _name, _value in DEFAULTS.items():
+    os.environ.setdefault(_name, _value)
+with without_chatter():
+    import tensorflow as tf
+    import tf_keras
+    from tensorflow.python.autograph.core import config as autograph
+    from tensorflow.python.autograph.impl.api import StagingError
+# Python that asks a tensor is rewritten for a graph. These two need none of that; TensorFlow 2.15
+# knows it of Keras under its old name alone, and would spend 10 s on every rank.
+autograph.CONVERSION_RULES = (
+    *map(autograph.DoNotConvert, AS_THEY_ARE),
+    *autograph.CONVERSION_RULES,
+)
+
+
+def rewritten(function: Any) -> Any:
+    """A user's own function, which may need it. Keras does the same with layers and metrics."""
+    autograph = tf.__internal__.autograph
+    return autograph.tf_convert(function, autograph.control_status_ctx())
+
+
+def coordination() -> Any:
+    """TensorFlow's own blackboard of several workers: keys that one sets and others wait for."""
+    from tensorflow.python.eager import context
+
+    return context.context()
+
+
+def prepare(
+    context: RankContext,
+    gpus_per_node: int,
+    inter_threads: int | None,
+    intra_threads: int | None,
+    cpu_devices: int,
+) -> list[str]:
+    """Threads, devices and exact arithmetic; returns the names of the devices that this rank
+    computes on."""
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(intra_threads or context.threads or 0)
+        tf.config.threading.set_inter_op_parallelism_threads(
+            inter_threads or min(2, context.threads or 2)
+        )
+        with without_chatter():
+            devices = _devices(context, gpus_per_node, cpu_devices)
+    except RuntimeError as error:
+        raise RampupError(
+            f"TensorFlow was used before the engine could set it up: {error}",
+            "build tensors in data() and model(), not where the module is imported",
+        ) from error
+    tf.config.experimental.enable_op_determinism()
+    # Dropout with a state that can be saved
+    tf_keras.backend.experimental.enable_tf_random_generator()
+    return devices
+
+
+def _devices(context: RankContext, gpus_per_node: int, cpu_devices: int) -> list[str]:
+    """The GPUs of this rank, or else the CPU, which can be cut into several devices to try several
+    replicas."""
+    found = tf.config.list_physical_devices("GPU")
+    if not found:
+        _refuse_idle_gpus(gpus_per_node)
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * cpu_devices
+        )
+        return [f"CPU:{index}" for index in range(cpu_devices)]
+    low, high = shard(len(found), context.local_rank, context.local_world_size)
+    # Where Slurm has bound one GPU to each task, a rank sees only its own; else too few of them are
+    # shared in turn.
+    alone = found[context.local_rank % len(found)]
+    mine = found[low:high] if len(found) >= context.local_world_size else [alone]
+    tf.config.set_visible_devices(mine, "GPU")
+    for gpu in mine:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return [f"GPU:{index}" for index in range(len(mine))]
+
+
+def _refuse_idle_gpus(gpus_per_node: int) -> None:
+    found = gpus.reserved(gpus_per_node)
+    if found:
+        by, without = found
+        hint = f"check nvidia-smi, install tensorflow[and-cuda], or {without}"
+        raise RampupError(f"{by} reserves a GPU, and TensorFlow sees none here", hint)

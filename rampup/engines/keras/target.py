@@ -1,0 +1,110 @@
+"""A user's own functions as a task: one builds a compiled Keras model, one loads the data, or a
+.npz file holds it.
+
+Imported on the job side for `rampup run my_module:build_model data=my_module:load_data`. What was
+given on the command line goes to every function that has an argument of that name. The functions
+know nothing of rampup.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rampup.core.settings import Settings
+from rampup.engines.keras.setup import tf_keras
+from rampup.engines.keras.task import ArrayData, Data, Task
+from rampup.errors import RampupError, nearest
+from rampup.rundir.records import Record
+
+RETURNS = "return (x, y), (x_validation, y_validation), or (x, y) alone"
+IN_FILES = (("x_train", "y_train"), ("x_test", "y_test"), ("x_val", "y_val"))
+"""Names of the arrays, as Keras's own data sets have them."""
+
+
+class Target(Task):
+    def __init__(self, build: Callable[..., Any], config: Record, settings: Settings) -> None:
+        super().__init__(settings)
+        origins = config.get("origins", {})
+        self._given = {
+            key: settings[key]
+            for key in settings
+            if origins.get(f"train.{key}", "default") != "default"
+        }
+        self._build = build
+
+    @property
+    def origin(self) -> str:
+        return str(getattr(self._build, "__name__", "the function"))
+
+    def model(self) -> tf_keras.Model:
+        return self._build(**self._arguments(self._build))
+
+    def compile_settings(self) -> Mapping[str, Any]:
+        raise RampupError(
+            f"the model that {self.origin} returns is not compiled",
+            "call model.compile(...) before",
+        )
+
+    def data(self) -> tuple[Data, Data | None]:
+        where: str = self.settings.data
+        if where.endswith(".npz"):
+            return from_file(Path(where))
+        load = function_at(where)
+        return pair_of(load(**self._arguments(load)), where)
+
+    def _arguments(self, function: Callable[..., Any]) -> dict[str, Any]:
+        parameters = inspect.signature(function).parameters
+        if any(each.kind == each.VAR_KEYWORD for each in parameters.values()):
+            return {key: value for key, value in self._given.items() if key != "data"}
+        return {key: value for key, value in self._given.items() if key in parameters}
+
+
+def function_at(target: str) -> Callable[..., Any]:
+    module_name, _, name = target.partition(":")
+    module = importlib.import_module(module_name)
+    found = getattr(module, name, None)
+    if not callable(found):
+        known = [each for each, value in vars(module).items() if callable(value)]
+        raise RampupError(f"{module_name} has no function {name!r}", nearest(name, known))
+    called: Callable[..., Any] = found
+    return called
+
+
+def pair_of(found: Any, where: str) -> tuple[Data, Data | None]:
+    """What a function of the user's returned, as training and validation data."""
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise RampupError(f"{where} returned {type(found).__name__}, not a pair", RETURNS)
+    train, validation = found
+    if hasattr(train, "batch") and hasattr(train, "__len__") and not hasattr(train, "element_spec"):
+        return train, validation
+    if isinstance(train, tuple | list) and len(train) == 2:
+        return ArrayData(*train), ArrayData(*validation) if validation is not None else None
+    if hasattr(train, "element_spec"):
+        message = f"{where} returned a tf.data.Dataset, whose samples can't be asked for by number"
+        raise RampupError(
+            message, f"{RETURNS}, or an object with __len__ and batch(indices): docs/keras.md"
+        )
+    return ArrayData(train, validation), None
+
+
+def from_file(path: Path) -> tuple[Data, Data | None]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = [
+                tuple(arrays[name] for name in names)
+                for names in IN_FILES
+                if set(names) <= set(arrays.files)
+            ]
+    except (OSError, ValueError) as error:
+        raise RampupError(
+            f"data: can't read {path}: {error}", "a .npz file with x_train and y_train"
+        ) from error
+    if not found:
+        raise RampupError(
+            f"data: {path} has no arrays x_train and y_train", "numpy.savez names them"
+        )
+    return ArrayData(*found[0]), ArrayData(*found[1]) if len(found) > 1 else None

@@ -1,0 +1,99 @@
+"""What a recipe of the keras engine provides: data, a model, and what `model.compile` takes.
+
+A recipe subclasses Task in its train.py; the engine does all the rest. Everything here is plain
+Keras 2 (`tf_keras`) and knows nothing of ranks or strategies: the engine makes the model inside the
+strategy's scope and cuts the batches.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from rampup.core.settings import Settings
+from rampup.engines.keras.setup import tf, tf_keras
+from rampup.errors import RampupError
+
+
+class Data(Protocol):
+    """Samples that are asked for by whole batches."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Any) -> tuple[Any, Any]:
+        """What goes into the model, and what is to come out, at these positions: an integer tensor.
+
+        Called inside of a tf.data pipeline, so in TensorFlow's own operations.
+        """
+
+
+class ArrayData:
+    """Arrays in memory with one row per sample; `x` and `y` may also be dicts, tuples or lists of
+    arrays."""
+
+    def __init__(self, x: Any, y: Any) -> None:
+        x, y = (np.asarray(part) if _is_rows(part) else part for part in (x, y))
+        arrays = [np.asarray(each) for each in tf.nest.flatten((x, y))]
+        sizes = {len(array) for array in arrays}
+        if len(sizes) != 1:
+            lengths = [len(array) for array in arrays]
+            raise RampupError(
+                f"arrays of different length can't form one data set: {lengths}",
+                "one row per sample",
+            )
+        self._size = sizes.pop()
+        with tf.device("CPU:0"):
+            self._x, self._y = tf.nest.map_structure(tf.convert_to_tensor, (x, y))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def batch(self, indices: Any) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = tf.nest.map_structure(
+            lambda rows: tf.gather(rows, indices), (self._x, self._y)
+        )
+        return found
+
+
+def _is_rows(part: Any) -> bool:
+    """Rows in plain Python, and not a list of arrays, one for each input of a model."""
+    return isinstance(part, list) and not all(hasattr(each, "shape") for each in part)
+
+
+class Task:
+    """What to train. `settings` holds the engine's keys and those of the recipe."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @property
+    def origin(self) -> str:
+        """Who makes the model, as messages name it."""
+        return f"model() of {type(self).__name__}"
+
+    def data(self) -> tuple[Data, Data | None]:
+        """Training and validation data: the same on every rank. Without validation,
+        monitor=train_loss."""
+        raise NotImplementedError
+
+    def model(self) -> tf_keras.Model:
+        """With one output. One that is compiled already needs no `compile_settings`."""
+        raise NotImplementedError
+
+    def compile_settings(self) -> Mapping[str, Any]:
+        """What `model.compile` takes: loss, metrics, and the optimizer if it is not that of the
+        settings."""
+        raise NotImplementedError
+
+    def end(self, model: tf_keras.Model) -> Mapping[str, Any]:
+        """After the last step, on rank 0: facts to print and to keep, such as a prediction."""
+        return {}
+
+
+def optimizer_of(settings: Settings) -> tf_keras.optimizers.Optimizer:
+    """By the settings; weight decay is apart from the gradient, as in AdamW, whatever the rule."""
+    decay = settings.weight_decay or None
+    if settings.optimizer == "sgd":
+        return tf_keras.optimizers.SGD(settings.lr, momentum=settings.momentum, weight_decay=decay)
+    rule = tf_keras.optimizers.AdamW if settings.optimizer == "adamw" else tf_keras.optimizers.Adam
+    return rule(settings.lr, weight_decay=decay)

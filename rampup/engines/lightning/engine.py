@@ -1,0 +1,416 @@
+"""The lightning engine: a user's LightningModule, unchanged, on Lightning's own Trainer. The worker
+calls `train`.
+
+rampup's part is around it: who the ranks are, when to save and to stop, where metrics go. Between
+two steps all ranks agree whether to save or to stop; a later attempt goes on after the newest sound
+checkpoint, in the middle of an epoch if need be. It never parses a scheduler's variables, and
+Lightning's own requeueing stays off.
+"""
+
+import logging
+import platform
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
+
+from rampup import __version__
+from rampup.core import cpu
+from rampup.engines.lightning import loops as lightning_loops
+from rampup.engines.lightning import profile as lightning_profile
+from rampup.engines.lightning.data import Positions
+from rampup.engines.lightning.insight import Looks
+from rampup.engines.lightning.loaders import Loaders
+from rampup.engines.lightning.plugins import RankEnvironment, Rare, RunLogger, SafeCheckpointIO
+from rampup.engines.lightning.recipe import Recipe, RecipeModule
+from rampup.engines.lightning.rows import Rows
+from rampup.engines.lightning.state import FILE, State
+from rampup.engines.lightning.target import Target
+from rampup.engines.torch import device as torch_device
+from rampup.engines.torch.task import Task
+from rampup.engines.torch.world import World
+from rampup.errors import RampupError, Superseded
+from rampup.runtime.checkpoints import exactness
+from rampup.runtime.checkpoints.store import Checkpoint, read
+from rampup.runtime.job import Best, Job, Outcome
+from rampup.runtime.stop import SUPERSEDED
+from rampup.runtime.storage import say
+
+ACCELERATORS = {"cpu": "cpu", "cuda": "gpu", "mps": "mps"}
+UNTRUE_HERE = (
+    ".*dataloader is not resumable.*",
+    ".*does not have many workers.*",
+    ".*DataLoader will create.*",
+    ".*smaller than the logging interval.*",
+    ".*`srun` command is available.*",
+    ".*LeafSpec.*",
+)
+"""Warnings about what rampup does or says itself, by the number of all CPUs of a machine, or about
+their own code."""
+UNUSED_PARAMETERS = "finished reduction in the prior iteration"
+
+
+class Stopped(Exception):
+    """All ranks agreed to stop, and all is saved. Lightning has no quieter way to leave its
+    loops."""
+
+
+def train(job: Job, task: Target | Task) -> Outcome:
+    """Train to the end, or until asked to stop. The outcome is the same on every rank."""
+    settings, context = job.settings, job.context
+    if context.threads:
+        torch.set_num_threads(context.threads)
+    device = torch_device.choose(settings.device, context, job.gpus_per_node)
+    if device.type == "cpu":
+        cpu.keep_memory()
+    quiet()
+    with World(context, device) as world:
+        built = Recipe(task, world) if isinstance(task, Task) else task
+        torch_device.check_precision(
+            {"1": "fp16", "b": "bf16"}.get(built.trainer()["precision"][:1], "fp32"), device
+        )
+        seed_everything(settings.seed, workers=True, verbose=False)
+        try:
+            return Training(job, world, built).run()
+        except MisconfigurationException as error:
+            text = str(error).splitlines()[0]
+            raise RampupError(
+                f"Lightning: {text}", "docs/lightning.md tells what rampup sets, and what is yours"
+            ) from error
+        except RuntimeError as error:
+            if UNUSED_PARAMETERS not in str(error):
+                raise
+            raise RampupError(
+                "some parameters had no part in the loss of a step",
+                "strategy=ddp_find_unused_parameters_true",
+            ) from error
+
+
+def quiet() -> None:
+    """Only what is worth a line in a log."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("lightning.pytorch.callbacks.model_summary").setLevel(logging.INFO)
+    for words in UNTRUE_HERE:
+        warnings.filterwarnings("ignore", message=words)
+
+
+class Training(Rare):
+    """One rank's side of a run: the Trainer, and who is told what its loops do."""
+
+    def __init__(self, job: Job, world: World, task: Target | Recipe) -> None:
+        self.job, self.world = job, world
+        run = job.checkpoints.run
+        self.found = self._find()
+        self.module, self.data = task.module(), task.data()
+        arguments = {**task.trainer(), **self._where()}
+        if job.smoke:  # a trial of the job script: each attempt takes one step
+            arguments["max_steps"] = self._start() + 1
+        self.loaders = Loaders(job, world, task.workers())
+        self.looks = Looks(job, world, task.classes(), self._log)
+        folder = run.path / "lightning"
+        self.trainer = Trainer(
+            **arguments,
+            callbacks=[self.looks, self],
+            plugins=[RankEnvironment(job.context), SafeCheckpointIO(job.checkpoints)],
+            logger=RunLogger(folder, run.path / "tb", self._log),
+            profiler=lightning_profile.build(job),
+            default_root_dir=folder,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+        )
+        self._place_ranks()
+        trainer = self.trainer
+        self.rows = Rows(job, world, trainer, arguments["log_every_n_steps"])
+        self.rows.best = (
+            Best(**best) if self.found and (best := self.found.meta.get("best")) else None
+        )
+        self.positions = Positions(
+            world.device,
+            lambda: lightning_loops.batches_done(trainer),
+            lambda: lightning_loops.epochs_done(trainer),
+        )
+        self.state = State(trainer, world, self.positions, self.rows)
+        self.facts = self._facts()
+        self.begun = False
+        self.looked_at = 0
+        """The step at which it was last asked whether a checkpoint is due."""
+        self.fast = bool(arguments.get("fast_dev_run"))
+        self.never = job.saving.never or self.fast
+        self.flags = torch.zeros(4, device=world.device)
+        lightning_loops.watch(trainer, self)
+
+    def _where(self) -> dict[str, Any]:
+        """As many devices as there are ranks, whoever has started them."""
+        context, wish = self.job.context, self.job.settings.get("strategy", "auto")
+        if context.world_size > 1 and isinstance(self.module, RecipeModule):
+            # its evaluation averages them, as under the torch engine
+            wish = DDPStrategy(broadcast_buffers=False)
+        elif context.world_size > 1 and wish == "auto":
+            # A module that steps its own optimizers rarely uses all parameters in each of them.
+            wish = (
+                "ddp" if self.module.automatic_optimization else "ddp_find_unused_parameters_true"
+            )
+        return {
+            "strategy": wish,
+            "accelerator": ACCELERATORS[self.world.device.type],
+            "devices": 1,
+            "num_nodes": context.world_size,
+        }
+
+    def _place_ranks(self) -> None:
+        """Each rank has its device already. Lightning would count those that a rank sees, and where
+        Slurm has bound one GPU to each task, that is one on a node of several ranks."""
+        strategy, context = self.trainer.strategy, self.job.context
+        if isinstance(strategy, ParallelStrategy):
+            strategy.parallel_devices = [self.world.device] * context.local_world_size
+            strategy.num_nodes = context.world_size // context.local_world_size  # type: ignore[attr-defined]
+
+    # the run --------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        job = self.job
+        job.events.write("start", **self.facts)
+        # it was all done, and only the end was not told
+        if self.found and self.found.meta.get("done"):
+            return Outcome(self.rows.best, self.found.name, step=self.found.step)
+        path = job.checkpoints.file(self._start(), FILE) if self.found else None
+        stopped = False
+        try:
+            self.trainer.fit(
+                self.module,
+                datamodule=self.data,
+                ckpt_path=path,
+                weights_only=False if path else None,
+            )
+        except Stopped:
+            stopped = True
+            self.looks.show()
+        finally:
+            job.saving.end()
+        if not self.begun:  # Lightning passes over a training without batches
+            raise RampupError(
+                "there was nothing to train: no batch came from the training data",
+                "check train_dataloader(), and limits such as limit_train_batches",
+            )
+        job.progress.end()
+        step = self.trainer.global_step
+        if stopped:
+            job.stop.obey(None if self.never else step)
+        lightning_profile.tell(job)
+        return Outcome(self.rows.best, None if self.never else f"step-{step}", stopped, step)
+
+    def _find(self) -> Checkpoint | None:
+        """The newest sound checkpoint; one rank decides which it is."""
+        store, newest = self.job.checkpoints, None
+        if self.world.rank == 0:
+            store.take_over()
+            newest = store.latest()
+        step = self.world.agree(newest.step if newest else -1)
+        return newest if newest or step < 0 else read(store.run, step)
+
+    def _start(self) -> int:
+        return self.found.step if self.found else 0
+
+    # what the loops tell --------------------------------------------------------------------------
+
+    def making_loaders(self, kind: str) -> None:
+        self.positions.making(kind)
+
+    def attach(self, loaders: list[Any]) -> list[Any]:
+        self.loaders.suit(loaders, training=True)
+        return self.positions.attach(loaders)
+
+    def validation_loaders(self, loaders: list[Any]) -> None:
+        self.loaders.suit(loaders, training=False)
+
+    def between_steps(self, resuming: bool) -> None:
+        job, step = self.job, self.trainer.global_step
+        job.phases.mark("compute")
+        if resuming:
+            self.state.put_back_own()
+            return
+        self.rows.step_ended(step)
+        stop, save, hold = self._agreed(step)
+        if stop:
+            self._save(step, last=True)
+            raise Stopped
+        if save:
+            self._save(step)
+        elif hold:
+            self._hold(step)
+
+    def epoch_ended(self) -> None:
+        if self.fast:  # then Lightning calls no logger
+            self.rows.log(self.trainer.callback_metrics)
+        whole = lightning_loops.is_whole(self.trainer)
+        self.rows.epoch_ended(self.trainer.global_step, self.trainer.current_epoch, whole)
+        self.loaders.epoch_ended()
+
+    def _log(self, metrics: Mapping[str, Any]) -> None:
+        self.rows.log(metrics)
+
+    # hooks of a callback --------------------------------------------------------------------------
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.state.loaded(checkpoint)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        job, step = self.job, trainer.global_step
+        self.begun = True
+        if self.found:
+            job.saving.saved = step
+            self._tell_resumed(step)
+        if not trainer.enable_validation:
+            self._note(
+                f"{type(pl_module).__name__} has no validation: add validation_step() and val_dataloader()"
+            )
+        job.progress.begin(self._all_steps(), self._epochs(), self.rows.loss.of_epoch, step)
+        # epochs are counted here: their steps are not known for every loader
+        job.saving.cadence.begin(0)
+        job.stop.listen()
+        job.phases.mark("start")
+        self.rows.begin(step)
+        self.looked_at = step
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self.job.phases.mark("data")
+        self.rows.batch_begins()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.rows.batch_ended(outputs, batch, trainer.global_step)
+        self.job.phases.mark("compute")
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.job.phases.mark("start" if trainer.sanity_checking else "compute")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.job.phases.mark("evaluation")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.rows.epoch_ends()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.job.phases.mark("compute")
+        self._save(trainer.global_step, last=True, done=True)
+
+    # saving ---------------------------------------------------------------------------------------
+
+    def _agreed(self, step: int) -> tuple[bool, bool, bool]:
+        """Whether to stop, to save, and to hold the best: what any rank wishes, on every rank."""
+        stop, saving = self.job.stop, self.job.saving
+        hold, self.rows.new_best = self.rows.new_best, False
+        wishes = (
+            bool(stop.asked),
+            saving.wishes() or self._is_due(step),
+            hold,
+            stop.asked == SUPERSEDED,
+        )
+        if self.world.size > 1:
+            self.flags.copy_(torch.tensor(wishes))
+            torch.distributed.all_reduce(self.flags, torch.distributed.ReduceOp.MAX)
+            wishes = tuple(bool(flag) for flag in self.flags.tolist())  # type: ignore[assignment]
+            self.job.phases.mark("communication")
+        if wishes[3]:
+            raise Superseded(
+                f"a newer attempt of this run has begun: attempt {self.job.context.attempt} ends here"
+            )
+        return wishes[:3]
+
+    def _is_due(self, step: int) -> bool:
+        """By steps, of which a batch may take several, or by epochs."""
+        cadence, last = self.job.saving.cadence, self.looked_at
+        self.looked_at = step
+        if cadence.every.unit == "epochs":
+            epoch = self.trainer.current_epoch
+            begins = lightning_loops.batches_done(self.trainer) == 0
+            return begins and epoch > 0 and epoch % cadence.every.number == 0
+        return any(cadence.due_at(each) for each in range(last + 1, step + 1))
+
+    def _save(self, step: int, last: bool = False, done: bool = False) -> None:
+        if self.never:
+            return
+        saving = self.job.saving
+        with saving.stalled():
+            saving.ready()
+            # no row up to this step may be missing when a later attempt goes on from here
+            self.job.metrics.flush()
+            snapshot = self.state.take(step, self._meta(done))
+        saving.write(snapshot, self.rows.best.step if self.rows.best else None, last)
+        if last:  # nobody leaves before it is on the disk
+            self.world.wait()
+        self.job.phases.mark("saving")
+
+    def _hold(self, step: int) -> None:
+        """The best state so far, in memory; an epoch's end alone is no reason to write."""
+        if self.never:
+            return
+        saving = self.job.saving
+        with saving.stalled():
+            saving.ready(best=True)
+            snapshot = self.state.take(step, self._meta(False))
+        saving.hold(snapshot)
+        self.job.phases.mark("saving")
+
+    def _meta(self, done: bool) -> dict[str, Any]:
+        return {
+            **self.facts,
+            "best": asdict(self.rows.best) if self.rows.best else None,
+            "done": done,
+        }
+
+    # what is told ---------------------------------------------------------------------------------
+
+    def _tell_resumed(self, step: int) -> None:
+        assert self.found is not None
+        why_not = exactness.differences(self.found.meta, self.facts)
+        if lightning_loops.batches_done(self.trainer):
+            why_not += self.positions.inexact()
+        if self.world.device.type != "cpu":
+            why_not.append("sums on a GPU come in any order")
+        elif self.world.size > 2:
+            why_not.append("ddp sums in another order after it starts")
+        self.job.events.write("resumed", step=step, exact=not why_not, why_not=why_not)
+        self._note(exactness.resumed_line(step, why_not), word="")
+
+    def _note(self, words: str, word: str = "note: ") -> None:
+        if self.world.rank == 0:
+            say(word + words)
+
+    def _epochs(self) -> int | None:
+        return self.trainer.max_epochs if (self.trainer.max_epochs or -1) > 0 else None
+
+    def _all_steps(self) -> int | None:
+        """Unknown for data without a length, and for a module that steps its optimizers itself."""
+        if not self.module.automatic_optimization:
+            return None
+        steps = self.trainer.estimated_stepping_batches
+        return int(steps) if 0 < steps < float("inf") else None  # -1: a stream without a limit
+
+    def _facts(self) -> dict[str, Any]:
+        """What a resumed run must share with this one to be equal bit for bit."""
+        return {
+            "world_size": self.world.size,
+            "threads": torch.get_num_threads(),
+            "device": str(self.world.device),
+            "gradients": type(self.trainer.strategy).__name__,
+            "cpu": cpu.model_name(),
+            "versions": {
+                "rampup": __version__,
+                "torch": str(torch.__version__),
+                "lightning": version("lightning"),
+                "python": platform.python_version(),
+            },
+        }

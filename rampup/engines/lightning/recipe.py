@@ -1,0 +1,162 @@
+"""A recipe of the torch engine under Lightning: `rampup run digits engine=lightning`.
+
+A thin wrapper: the task's model, loss, optimizer and data as a LightningModule. The global batches,
+the schedule and the validation are those of the torch engine: each sample counts once, on any
+number of ranks.
+"""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from rampup.core.engines.torch import lower_is_better
+from rampup.data.order import permutation, piece
+from rampup.engines.base import check_monitor, schedule_of
+from rampup.engines.lightning import loops as lightning_loops
+from rampup.engines.lightning.target import PRECISIONS
+from rampup.engines.torch import device as torch_device
+from rampup.engines.torch import parts as torch_parts
+from rampup.engines.torch.evaluation import Evaluation
+from rampup.engines.torch.task import Task
+from rampup.engines.torch.world import World
+from rampup.errors import RampupError
+
+Piece = tuple[Any, int, int]
+"""Samples, how many they are, and how many the whole global batch has."""
+
+
+class Recipe:
+    """What the engine asks for, as for a user's own class."""
+
+    def __init__(self, task: Task, world: World) -> None:
+        self._task, self._world = task, world
+        if task.settings.gradients == "flat":
+            raise RampupError(
+                "gradients=flat is for engine=torch: Lightning has DDP", "leave it out"
+            )
+        # the sums are those of all ranks already
+        warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
+
+    def module(self) -> LightningModule:
+        return RecipeModule(self._task, self._world)
+
+    def data(self) -> None:
+        """The module has its own loaders."""
+
+    def classes(self) -> tuple[str, ...]:
+        """A recipe that tells classes apart counts them in its own validation."""
+        return ()
+
+    def workers(self) -> str:
+        return "own"
+
+    def trainer(self) -> dict[str, Any]:
+        settings = self._task.settings
+        return {
+            "max_epochs": settings.epochs,
+            "max_steps": settings.max_steps or -1,
+            "precision": PRECISIONS[settings.precision],
+            "accumulate_grad_batches": settings.accumulate,
+            "gradient_clip_val": settings.clip,
+            "log_every_n_steps": settings.log_every,
+            "num_sanity_val_steps": 0,
+            "enable_model_summary": False,
+        }
+
+
+class RecipeModule(LightningModule):
+    def __init__(self, task: Task, world: World) -> None:
+        super().__init__()
+        self.task, self.world, self.settings = task, world, task.settings
+        self.train_data, self.val_data = torch_parts.build_data(task)
+        model = task.model()
+        if self.settings.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model, self.called = model, torch_parts.compiled(model, self.settings)
+        self.steps_per_epoch = -(-len(self.train_data) // self.settings.batch_size)
+        self.ended_early = False
+
+    def on_fit_start(self) -> None:
+        autocast = torch_device.autocast(self.settings.precision, self.device)
+        self.evaluation = Evaluation(self.task, self.called, self.val_data, self.world, autocast)
+        check_monitor(self.settings.monitor, self.evaluation.metrics)
+
+    def train_dataloader(self) -> "Pieces":
+        return Pieces(self)
+
+    def val_dataloader(self) -> list[int]:
+        """One batch that stands for all: the torch engine's evaluation goes through the data
+        itself."""
+        return [0] if self.val_data is not None and len(self.val_data) else []
+
+    def configure_optimizers(self) -> Any:
+        optimizer = self.task.optimizer(self.model)
+        schedule = schedule_of(self.settings, self.steps_per_epoch)
+        return [optimizer], [
+            {"scheduler": LambdaLR(optimizer, schedule.factor), "interval": "step"}
+        ]
+
+    def training_step(self, batch: Piece, batch_idx: int) -> Tensor:
+        """Weighted so that DDP's mean over ranks, and Lightning's over pieces, is the mean over the
+        samples."""
+        samples, own, whole = batch
+        if own == 0:  # a batch smaller than the number of ranks
+            return (
+                torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum() * 0.0
+            )
+        moved = torch_device.move(samples, self.device, self.settings.channels_last)
+        loss = self.task.loss(self.called, self.task.augment(moved, self.current_epoch + 1))
+        weight = own * self.world.size * self.settings.accumulate / whole
+        return loss if weight == 1.0 else loss * weight
+
+    def validation_step(self, batch: int, batch_idx: int) -> None:
+        self._validate()
+
+    def on_train_epoch_end(self) -> None:
+        """Lightning validates after the last batch of an epoch alone; `max_steps` may end a run
+        before it."""
+        self.ended_early = not lightning_loops.is_whole(self.trainer)
+        if self.ended_early:
+            self._validate()
+
+    def _validate(self) -> None:
+        found = self.evaluation.run()
+        self.log_dict(found, batch_size=1)
+        value, target = found.get(self.settings.monitor), self.settings.target
+        if value is None or target is None:
+            return
+        lower = lower_is_better(self.settings.monitor, self.settings.monitor_mode)
+        if value <= target if lower else value >= target:
+            self.trainer.should_stop = True
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        return batch  # the step does it, by the rules of the torch engine
+
+
+class Pieces:
+    """This rank's part of every global batch of an epoch, cut for accumulation."""
+
+    def __init__(self, module: RecipeModule) -> None:
+        self._module, self._data = module, module.train_data
+
+    def __len__(self) -> int:
+        steps: int = self._module.steps_per_epoch * self._module.settings.accumulate
+        return steps
+
+    def __iter__(self) -> Iterator[Piece]:
+        settings, world = self._module.settings, self._module.world
+        size, parts = len(self._data), settings.accumulate
+        order = torch.from_numpy(permutation(settings.seed, self._module.current_epoch + 1, size))
+        for low in range(0, size, settings.batch_size):
+            high = min(low + settings.batch_size, size)
+            begin, end = piece(low, high, world.rank, world.size)
+            for part in range(parts):
+                first, last = piece(begin, end, part, parts)
+                yield self._data.batch(order[first:last]), last - first, high - low

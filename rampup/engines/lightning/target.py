@@ -1,0 +1,147 @@
+"""A user's own LightningModule and LightningDataModule, imported on the job side and built from the
+settings.
+
+What was given goes to every constructor that has an argument of that name, and to the Trainer; all
+else keeps the class's own default. The classes know nothing of rampup.
+"""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from lightning.pytorch import LightningDataModule, LightningModule
+
+from rampup.core.engines.lightning import LIGHTNING, OF_TRAINER, class_names
+from rampup.core.settings import Settings
+from rampup.errors import RampupError, nearest
+from rampup.rundir.records import Record
+
+TRAINER = "trainer."
+PRECISIONS = {"fp32": "32-true", "fp16": "16-mixed", "bf16": "bf16-mixed"}
+
+
+class Target:
+    def __init__(self, config: Record, settings: Settings) -> None:
+        if config.get("folder"):
+            sys.path.insert(0, config["folder"])
+        origins = config.get("origins", {})
+        self._settings = settings
+        self._given = {
+            key: settings[key]
+            for key in settings
+            if origins.get(f"train.{key}", "default") != "default"
+        }
+        self._module = load_class(config["entry"], LightningModule)
+        self._data = (
+            load_class(settings.data, LightningDataModule) if settings.get("data") else None
+        )
+        self._check_names()
+
+    def module(self) -> LightningModule:
+        made: LightningModule = self._module(**self._arguments(self._module))
+        return made
+
+    def data(self) -> LightningDataModule | None:
+        return self._data(**self._arguments(self._data)) if self._data else None
+
+    def classes(self) -> tuple[str, ...]:
+        """Their names, if the user has said which there are: the default of a class of his is no
+        wish."""
+        return class_names(self._given.get("classes"))
+
+    def workers(self) -> int | str:
+        """Of the data loaders. A class with an argument of that name decides itself."""
+        classes = [each for each in (self._module, self._data) if each]
+        if any("num_workers" in arguments_of(each)[0] for each in classes):
+            return "own"
+        wish: int | str = self._settings.get("num_workers", "own")
+        return wish
+
+    def trainer(self) -> dict[str, Any]:
+        """Arguments for Lightning's Trainer, by the names that it has for them."""
+        settings = self._settings
+        named = {key: settings[key] for key in OF_TRAINER}
+        precision = PRECISIONS.get(settings.precision, settings.precision)
+        own = {
+            key.removeprefix(TRAINER): value
+            for key, value in self._given.items()
+            if key.startswith(TRAINER)
+        }
+        return {**named, "max_steps": settings.max_steps or -1, "precision": precision, **own}
+
+    def _arguments(self, wanted: type) -> dict[str, Any]:
+        named, takes_any = arguments_of(wanted)
+        found = {key: value for key, value in self._given.items() if key in named}
+        return {**found, **self._of_nobody()} if takes_any else found
+
+    def _of_nobody(self) -> dict[str, Any]:
+        """What was given and no signature names: for who takes **kwargs."""
+        known = {
+            *LIGHTNING,
+            *arguments_of(self._module)[0],
+            *(arguments_of(self._data)[0] if self._data else ()),
+        }
+        return {
+            key: value
+            for key, value in self._given.items()
+            if key not in known and not key.startswith(TRAINER)
+        }
+
+    def _check_names(self) -> None:
+        classes = [each for each in (self._module, self._data) if each]
+        if any(arguments_of(each)[1] for each in classes):
+            return
+        for key in self._of_nobody():
+            names = " and ".join(each.__name__ for each in classes)
+            known = {name for each in classes for name in arguments_of(each)[0]}
+            raise RampupError(
+                f"{names}: no argument is named {key!r}", nearest(key, {*known, *LIGHTNING})
+            )
+
+
+def arguments_of(wanted: type) -> tuple[list[str], bool]:
+    """The names that a constructor takes, and whether it takes any other."""
+    if wanted.__init__ in (LightningModule.__init__, LightningDataModule.__init__):  # type: ignore[misc]
+        return [], False
+    parameters: Mapping[str, inspect.Parameter] = inspect.signature(wanted).parameters
+    named = [
+        name
+        for name, found in parameters.items()
+        if found.kind not in (found.VAR_KEYWORD, found.VAR_POSITIONAL)
+    ]
+    return named, any(found.kind == found.VAR_KEYWORD for found in parameters.values())
+
+
+def load_class(target: str, kind: type) -> Any:
+    """What `pkg.mod:Class` names, if it is of that kind."""
+    module_name, _, name = target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        absent = error.name or "a module"
+        if module_name == absent or module_name.startswith(f"{absent}."):
+            raise RampupError(
+                f"no module {module_name!r}", "write pkg.mod:Class, as in `import pkg.mod`"
+            ) from error
+        raise RampupError(
+            f"{module_name} can't be imported: {absent} is not installed",
+            f"pip install {absent.partition('.')[0]}",
+        ) from error
+    if not hasattr(module, name):
+        known = [each for each, value in vars(module).items() if isinstance(value, type)]
+        raise RampupError(f"{module_name} has no class {name!r}", nearest(name, known))
+    found = getattr(module, name)
+    if isinstance(found, type) and issubclass(found, kind):
+        return found
+    bases = [base.__module__.partition(".")[0] for base in getattr(found, "__mro__", ())]
+    if "pytorch_lightning" in bases:
+        raise RampupError(
+            f"{target} is made with pytorch_lightning, which is another package than lightning",
+            "write `import lightning.pytorch as pl` in place of `import pytorch_lightning as pl`",
+        )
+    raise RampupError(
+        f"{target} is no {kind.__name__}",
+        f"name a class that is a lightning.pytorch.{kind.__name__}",
+    )

@@ -1,0 +1,115 @@
+"""Pictures drawn while a run goes on: samples with what the model says of them, and a confusion
+matrix.
+
+An engine asks for them after a validation and hands them to TensorBoard and to the run directory as
+PNG files. Drawn with numpy alone: letters are five rows of three dots, enough for a label, and no
+font has to be installed.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rampup.data.png import Pixels, write_png
+
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%.-/_"
+DOTS = (
+    "257556565634443655567464774644345535575572227111525565544447577556555525552656442557365655342167222255557"
+    "5555255775552555522271247755572622761247612165571174616347577122275757757165124500002007001124400007"
+)
+LETTERS = {letter: DOTS[5 * place :][:5] for place, letter in enumerate(ALPHABET)}
+"""For each sign its rows from the top, each of three dots as an octal digit. What is not here is
+left blank."""
+DOT = 2
+"""Pixels on each side of a dot of a letter."""
+STEP = 4 * DOT
+LINE = 7 * DOT
+SIDE = 96
+"""Of a sample, as near as whole multiples of its pixels come."""
+ACROSS = 5
+MOST_CELLS = 40
+"""Classes of a confusion matrix that can be drawn: its PNG is for a screen."""
+WHITE, BLACK, GREEN, RED = (255, 255, 255), (30, 30, 30), (20, 130, 60), (200, 40, 40)
+DARK = (30, 90, 180)
+
+Colour = tuple[int, int, int]
+
+
+class Sample(NamedTuple):
+    picture: Pixels
+    """(height, width), or with three colours at the end."""
+    truth: str
+    said: str
+    probability: float
+
+
+def write(canvas: Pixels, top: int, left: int, words: str, colour: Colour) -> None:
+    """Into the canvas; what does not fit is cut off."""
+    for place, letter in enumerate(words.upper()):
+        dots = np.array(
+            [[int(row) >> bit & 1 for bit in (2, 1, 0)] for row in LETTERS.get(letter, "00000")],
+            bool,
+        )
+        dots = dots.repeat(DOT, 0).repeat(DOT, 1)
+        begin = left + place * STEP
+        part = canvas[top : top + len(dots), begin : begin + dots.shape[1]]
+        part[dots[: part.shape[0], : part.shape[1]]] = colour
+
+
+def sample_grid(samples: Sequence[Sample]) -> bytes:
+    """Five in a row: what the model says, and how sure it is; in red, with what is right, where it
+    is wrong."""
+    pictures = [_scaled(sample.picture) for sample in samples]
+    height, width = (
+        max(len(it) for it in pictures) + 2 * LINE + DOT,
+        max(max(it.shape[1] for it in pictures), 14 * STEP),
+    )
+    rows = -(-len(samples) // ACROSS)
+    canvas = np.full((rows * (height + 4), ACROSS * (width + 4), 3), 255, np.uint8)
+    for index, (sample, picture) in enumerate(zip(samples, pictures, strict=True)):
+        top, left = index // ACROSS * (height + 4), index % ACROSS * (width + 4)
+        right = sample.said == sample.truth
+        canvas[top : top + len(picture), left : left + picture.shape[1]] = picture
+        top += height - 2 * LINE
+        write(
+            canvas,
+            top,
+            left,
+            f"{sample.said[:9]} {sample.probability:.0%}",
+            GREEN if right else RED,
+        )
+        if not right:
+            write(canvas, top + LINE, left, f"is {sample.truth[:10]}", RED)
+    return write_png(canvas)
+
+
+def _scaled(picture: Pixels) -> Pixels:
+    colours = picture if picture.ndim == 3 else np.stack([picture] * 3, 2)
+    longest = max(colours.shape[:2])
+    if longest > SIDE:
+        return colours[:: -(-longest // SIDE), :: -(-longest // SIDE)]
+    return colours.repeat(SIDE // longest, 0).repeat(SIDE // longest, 1)
+
+
+def confusion_picture(confusion: NDArray[np.float64], names: Sequence[str]) -> bytes | None:
+    """Rows are what it is, columns what it was taken for; none for very many classes."""
+    classes = len(names)
+    if classes > MOST_CELLS:
+        return None
+    cell = max(5 * STEP, 28)
+    left = 10 * STEP + 6
+    canvas = np.full((classes * cell + LINE + 6, left + classes * cell, 3), 255, np.uint8)
+    shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
+    for row in range(classes):
+        top = LINE + 6 + row * cell
+        write(canvas, top + cell // 2 - DOT, 0, names[row][:10], BLACK)
+        write(canvas, 0, left + row * cell, names[row][:4], BLACK)
+        for column in range(classes):
+            begin, share = left + column * cell, shares[row, column]
+            shade = [round(255 + (dark - 255) * share) for dark in DARK]
+            canvas[top : top + cell - 1, begin : begin + cell - 1] = shade
+            count = f"{confusion[row, column]:.0f}" if confusion[row, column] else ""
+            write(canvas, top + cell // 2 - DOT, begin + 2, count, WHITE if share > 0.5 else BLACK)
+    return write_png(canvas)

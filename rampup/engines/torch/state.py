@@ -1,0 +1,306 @@
+"""The complete state of a training with torch: taken at a step boundary, and put back by a later
+attempt.
+
+Model, optimizer, scaler and running sums are the same on every rank and come from the first; random
+numbers and buffers (the statistics of batch normalisation) differ, and are gathered from all. What
+is taken is copied into memory that is kept, so that training goes on while the copy is written. It
+never touches a file but to load one.
+"""
+
+import copy
+import random
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+
+from rampup.engines.torch.parts import RANK_STRIDE, RunningLoss, seed_everything
+from rampup.engines.torch.world import World
+from rampup.errors import RampupError
+from rampup.runtime.checkpoints.saving import Snapshot
+from rampup.runtime.job import Best
+
+FILE = "state.pt"
+ALIGNED = 16
+"""Each tensor begins at a multiple of so many numbers."""
+
+
+class State:
+    """`seed` is the run's: a rank that can't go on with its own random numbers starts others from
+    it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scaler: GradScaler,
+        loss: RunningLoss,
+        world: World,
+        seed: int,
+    ) -> None:
+        self._model, self._optimizer, self._scaler, self._loss = model, optimizer, scaler, loss
+        self._world, self._seed = world, seed
+        self._memory, self._memory_of_best = KeptMemory(), KeptMemory()
+
+    def take(
+        self, step: int, best: Best | None, facts: dict[str, Any], is_best: bool = False
+    ) -> Snapshot:
+        """All ranks call it at the same step; only rank 0 gets something to write."""
+        ranks = self._gather()
+        if not ranks:
+            return Snapshot(step, {}, {})
+        state = {
+            "step": step,
+            "best": asdict(best) if best else None,
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scaler": self._scaler.state_dict(),
+            "loss": self._loss.state(),
+            "ranks": ranks,
+        }
+        kept = (self._memory_of_best if is_best else self._memory).copy_of(state)
+        meta = {**facts, "best": state["best"]}
+        return Snapshot(step, {FILE: lambda file: torch.save(kept, file)}, meta)
+
+    def put_back(self, folder: Path) -> tuple[int, Best | None]:
+        """Load a state; returns its step and the best until then."""
+        try:
+            state = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+            self._model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            self._scaler.load_state_dict(state["scaler"])
+            self._loss.load(state["loss"])
+            self._put_back_own(state["ranks"], state["step"])
+        except (RuntimeError, ValueError, KeyError, UnpicklingError) as error:
+            raise RampupError(
+                f"{folder} does not fit the model or the optimizer of now: {str(error).splitlines()[0]}",
+                "resume with the code and the settings that the run was started with",
+            ) from error
+        return state["step"], Best(**state["best"]) if state["best"] else None
+
+    def _gather(self) -> list[dict[str, Tensor]]:
+        """What differs between ranks, from all of them; empty on all but the first."""
+        numbers, buffers = random_state(self._world.device), packed(self._model.buffers())
+        own = torch.cat([numbers, buffers])
+        if self._world.backend == "nccl":
+            own = own.to(self._world.device)
+        return [
+            {"random": each[: len(numbers)].clone(), "buffers": each[len(numbers) :].clone()}
+            for each in (part.cpu() for part in self._world.gather(own))
+        ]
+
+    def _put_back_own(self, ranks: list[dict[str, Tensor]], step: int) -> None:
+        rank = self._world.rank
+        put_back_buffers(
+            [part["buffers"] for part in ranks], list(self._model.buffers()), self._world
+        )
+        if len(ranks) == self._world.size and set_random_state(
+            ranks[rank]["random"], self._world.device
+        ):
+            return
+        seed_everything(self._seed + RANK_STRIDE * (rank + 1) + step)
+
+
+class KeptMemory:
+    """Memory of the CPU for copies of a state: to allocate it anew would take longer than to copy.
+
+    Each part of the state is one block for all its tensors of a type. torch.save writes a block in
+    one go, without Python, where hundreds of small tensors would make the training loop wait for
+    the interpreter hundreds of times.
+    """
+
+    def __init__(self) -> None:
+        self._layout: list[tuple[Any, ...]] = []
+        self._copies: list[Tensor] = []
+
+    def copy_of(self, state: dict[str, Any]) -> Any:
+        """The same dicts and lists, with tensors that the training does not change."""
+        found = [(part, tensor) for part, value in state.items() for tensor in _tensors(value)]
+        layout = [
+            (part, tensor.dtype, tensor.shape, tensor.stride(), tensor.is_cuda)
+            for part, tensor in found
+        ]
+        if layout != self._layout:
+            self._layout, self._copies = layout, _blocks(found)
+        for kept, (_, tensor) in zip(self._copies, found, strict=True):
+            kept.copy_(tensor, non_blocking=True)
+        if any(tensor.is_cuda for _, tensor in found):
+            torch.cuda.synchronize()
+        return _with_tensors(state, iter(self._copies))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value.detach()
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(each)
+
+
+def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The value with other tensors, in the order in which `_tensors` finds them."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        copied = copy.copy(value)  # with what a state_dict has beside its items
+        copied.update({key: _with_tensors(each, tensors) for key, each in value.items()})
+        return copied
+    if isinstance(value, list | tuple):
+        return type(value)(_with_tensors(each, tensors) for each in value)
+    return value
+
+
+def _blocks(found: list[tuple[str, Tensor]]) -> list[Tensor]:
+    """Room for each tensor, laid out as it is; one block for every part and type."""
+    sizes: dict[tuple[str, torch.dtype], int] = {}
+    places = []
+    for part, tensor in found:
+        begin = sizes.get((part, tensor.dtype), 0)
+        places.append(begin)
+        sizes[part, tensor.dtype] = begin + -(-tensor.numel() // ALIGNED) * ALIGNED
+    on_gpu = any(tensor.is_cuda for _, tensor in found)
+    # Zeros between the tensors, so that equal states are equal files.
+    blocks = {
+        key: torch.zeros(size, dtype=key[1], pin_memory=on_gpu) for key, size in sizes.items()
+    }
+    return [
+        blocks[part, tensor.dtype].as_strided(
+            tensor.shape, torch.empty_like(tensor).stride(), begin
+        )
+        for (part, tensor), begin in zip(found, places, strict=True)
+    ]
+
+
+# what differs between ranks, as bytes -------------------------------------------------------------
+
+
+def packed(tensors: Any) -> Tensor:
+    """All of them as one row of bytes on the CPU."""
+    parts = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
+    return torch.cat([torch.empty(0, dtype=torch.uint8), *parts])
+
+
+def unpack(data: Tensor, into: list[Tensor]) -> None:
+    for tensor, found in zip(into, _unpacked(data, into), strict=True):
+        tensor.copy_(found)
+
+
+def put_back_buffers(ranks: list[Tensor], into: list[Tensor], world: World) -> None:
+    """Each rank its own, or the mean of all where there is another number of ranks now."""
+    if len(ranks) == world.size:
+        unpack(ranks[world.rank], into)
+    else:
+        average(ranks, into)
+
+
+def average(parts: list[Tensor], into: list[Tensor]) -> None:
+    """Of what several ranks had, for another number of them; whole numbers are the first rank's."""
+    ranks = [_unpacked(data, into) for data in parts]
+    for tensor, found in zip(into, zip(*ranks, strict=True), strict=True):
+        tensor.copy_(torch.stack(found).mean(0) if tensor.is_floating_point() else found[0])
+
+
+def _unpacked(data: Tensor, like: list[Tensor]) -> list[Tensor]:
+    sizes = [tensor.numel() * tensor.element_size() for tensor in like]
+    if sum(sizes) != len(data):
+        raise ValueError(f"its buffers take {len(data)} bytes, those of the model {sum(sizes)}")
+    pieces = zip(like, torch.split(data, sizes) if like else (), strict=True)
+    return [piece.clone().view(tensor.dtype).reshape(tensor.shape) for tensor, piece in pieces]
+
+
+def random_state(device: torch.device) -> Tensor:
+    """Of every source of random numbers that a training may use, as bytes."""
+    _, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    _, words, next_gauss = random.getstate()
+    rest = [
+        float(position),
+        float(has_gauss),
+        float(gauss),
+        float(next_gauss is not None),
+        next_gauss or 0.0,
+    ]
+    numbers = [
+        torch.from_numpy(np.asarray(keys, np.int64)),
+        torch.tensor(words),
+        torch.tensor(rest, dtype=torch.float64),
+    ]
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return packed([torch.get_rng_state(), *numbers, *on_gpu])
+
+
+def set_random_state(data: Tensor, device: torch.device) -> bool:
+    """Whether it could be put back: another version of torch may keep it otherwise."""
+    now = random_state(device)
+    if len(now) != len(data):
+        return False
+    size = torch.get_rng_state().numel()
+    like = [
+        torch.empty(size, dtype=torch.uint8),
+        torch.empty(624, dtype=torch.int64),
+        torch.empty(625, dtype=torch.int64),
+    ]
+    like += [torch.empty(5, dtype=torch.float64)]
+    used = sum(tensor.numel() * tensor.element_size() for tensor in like)
+    own, keys, words, rest = _unpacked(data[:used], like)
+    position, has_gauss, gauss, has_next, next_gauss = rest.tolist()
+    torch.set_rng_state(own)
+    np.random.set_state(
+        ("MT19937", keys.numpy().astype(np.uint32), int(position), int(has_gauss), gauss)
+    )
+    random.setstate((3, tuple(words.tolist()), next_gauss if has_next else None))
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(data[used:].clone(), device)
+    return True
+
+
+COLLECTIONS: tuple[type, ...] = (list, dict, set, deque, OrderedDict, defaultdict, Counter)
+
+
+@contextmanager
+def untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Who only looks leaves no trace: random numbers, buffers and attributes are then as they
+    were."""
+    stood = random_state(device)
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    # What is compiled by torch.jit has no attributes of Python but its mode; its buffers are among
+    # the others.
+    compiled = [
+        (part, part.training)
+        for part in model.modules()
+        if isinstance(part, torch.jit.ScriptModule)
+    ]
+    parts = [
+        (part, dict(vars(part)))
+        for part in model.modules()
+        if not isinstance(part, torch.jit.ScriptModule)
+    ]
+    collections = [
+        (value, copy.copy(value))
+        for _, own in parts
+        for value in own.values()
+        if type(value) in COLLECTIONS
+    ]
+    try:
+        yield
+    finally:
+        for script, was_training in compiled:
+            script.training = was_training
+        for part, own in parts:
+            vars(part).clear()
+            vars(part).update(own)
+        # the same objects, with what was in them; a module's _buffers are one
+        for value, before in collections:
+            value.clear()
+            (value.extend if isinstance(value, list | deque) else value.update)(before)
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        set_random_state(stood, device)

@@ -1,0 +1,91 @@
+"""TensorBoard's files from the rows of a run: for a run whose `tb/` was lost or never written, or
+in another place.
+
+One file per attempt, with the same content as the live mirror wrote. Pictures and PR curves are
+only in the old files, and are carried over from there as far as those can be read.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rampup.core import tfevents as event_format
+from rampup.core.metrics import named_numbers, step_of
+from rampup.errors import Refused
+from rampup.export.source import Sent, Source, Target, plain, seconds
+from rampup.rundir.files import AttemptDir, RunDir
+
+PACKAGES: tuple[str, ...] = ()
+
+
+def destination(target: Target) -> str:
+    return "tb/ in each run" if target.out is None else str(target.out.absolute())
+
+
+def export(sources: Sequence[Source], target: Target) -> list[Sent]:
+    return [send(source, target) for source in sources]
+
+
+def send(source: Source, target: Target) -> Sent:
+    run = source.run
+    if target.out is None and not source.finished:
+        raise Refused(
+            f"run {source.id} is {source.state}, and writes its own {run.tensorboard}",
+            "--out DIR for a copy",
+        )
+    folder = (
+        run.tensorboard
+        if target.out is None
+        else target.out.absolute() / plain(f"{source.name}-{source.id}")
+    )
+    new, rows = not folder.exists(), 0
+    try:
+        for attempt in run.attempts():
+            found = b"".join(records_of(source, attempt))
+            if found:
+                write_whole(folder / run.tensorboard_file(attempt.number).name, found)
+                rows += len(attempt.metrics())
+    except OSError as error:
+        raise Refused(
+            f"can't write into {folder}: {error.strerror}", "--out DIR, one that you can write"
+        ) from None
+    return Sent(source.id, str(folder), len(source.rows), rows, new)
+
+
+def records_of(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
+    rows = [row for row in attempt.metrics() if step_of(row) is not None and seconds(row.get("t"))]
+    pictures = list(pictures_of(source.run, attempt.number))
+    if not rows and not pictures:
+        return
+    began = seconds(attempt.facts.get("started")) or (rows[0]["t"] if rows else source.created)
+    yield event_format.version(began)
+    yield event_format.hparams_start(began, source.id, source.settings)
+    yield event_format.session_start(began, attempt.resumed_at() + 1)
+    for row in rows:
+        values = named_numbers(row)
+        if values:
+            yield event_format.scalars(row["t"], step_of(row) or 0, values)
+    yield from pictures
+    end = attempt.event("end")
+    if end is not None:
+        yield event_format.hparams_end(seconds(end.get("t")) or began)
+
+
+def pictures_of(run: RunDir, attempt: int) -> Iterator[bytes]:
+    try:
+        data = run.tensorboard_file(attempt).read_bytes()
+    except OSError:
+        return
+    for record in event_format.records(data):
+        try:
+            if event_format.is_picture(record):
+                yield event_format.frame(record)
+        except ValueError:  # whole, but not one of ours
+            continue
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}".replace("tfevents", "making"))
+    beside.write_bytes(content)
+    os.replace(beside, path)

@@ -1,0 +1,312 @@
+"""The run directory: the contract between the side that controls and the side that trains.
+
+With attemptdir.py the only file that knows file names. Every file has one writer; whole files are
+replaced atomically, logs of records only grow. The state of a run is computed here from what is on
+disk and from whether its launcher lives; it is never stored. Readers skip a torn last line and name
+what is missing.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from rampup.core import processes
+from rampup.errors import Refused
+from rampup.rundir import schema as shapes
+from rampup.rundir.attempt import AttemptDir as AttemptDir
+from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync, write_new
+from rampup.rundir.schema import fitting
+
+ENDED = ("completed", "failed", "cancelled", "timeout")
+TORN = "which would tell how it ended, is torn or missing"
+SILENT_AFTER_S = 120.0
+"""A run of another machine that wrote nothing for so long is taken for dead (its sampler writes
+every 10 s)."""
+
+ATTEMPT_NAME = re.compile("[1-9][0-9]{0,5}")
+"""What else lies in attempts/, as a date or a file, is somebody's own."""
+
+SUBMITTED_WITHIN_S = 10.0
+"""From making the run directory to recording the submission."""
+
+
+class State(Struct, frozen=True):
+    """What a reader says of a run: pending, running, completed, failed, cancelled, timeout."""
+
+    name: str
+    exit_code: int | None = None
+    cause: str = ""
+    failed_rank: int | None = None
+    as_of_s: float | None = None
+    """How old this is, when the scheduler does not answer."""
+
+    @property
+    def ended(self) -> bool:
+        return self.name in ENDED
+
+
+class RunDir:
+    """One run on disk. Making the object touches nothing."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    # names ----------------------------------------------------------------------------------------
+
+    @property
+    def run_file(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def env_file(self) -> Path:
+        return self.path / "env.json"
+
+    @property
+    def control_file(self) -> Path:
+        return self.path / "control.jsonl"
+
+    @property
+    def user_file(self) -> Path:
+        return self.path / "rampup.toml"
+
+    @property
+    def job_script(self) -> Path:
+        return self.path / "job.sh"
+
+    def slurm_log(self, job: str) -> Path:
+        """What Slurm and the job script say."""
+        return self.path / f"slurm-{job}.log"
+
+    def slurm_logs(self) -> list[Path]:
+        """The oldest first."""
+        return sorted(self.path.glob("slurm-*.log"), key=lambda path: path.stat().st_mtime)
+
+    @property
+    def rank_program(self) -> Path:
+        return self.path / "rank.py"
+
+    @property
+    def code(self) -> Path:
+        return self.path / "code"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def report_file(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def tensorboard(self) -> Path:
+        """What `tensorboard --logdir` wants."""
+        return self.path / "tb"
+
+    def tensorboard_file(self, attempt: int) -> Path:
+        """TensorBoard reads the files of a folder in the order of their names."""
+        return self.tensorboard / f"events.out.tfevents.{attempt:010d}"
+
+    def attempt(self, number: int) -> AttemptDir:
+        return AttemptDir(self.path.joinpath("attempts", str(number)))
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step}"
+
+    # identity -------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.path.name.rpartition("-")[2]
+
+    @property
+    def run(self) -> Record:
+        return fitting(read_json(self.run_file), shapes.RUN)
+
+    @property
+    def config(self) -> Record:
+        return fitting(read_json(self.config_file), shapes.CONFIG)
+
+    # attempts -------------------------------------------------------------------------------------
+
+    def attempt_numbers(self) -> list[int]:
+        try:
+            with os.scandir(f"{self.path}/attempts") as entries:
+                return sorted(
+                    int(it.name)
+                    for it in entries
+                    if ATTEMPT_NAME.fullmatch(it.name) and it.is_dir()
+                )
+        except OSError:
+            return []
+
+    def attempts(self) -> list[AttemptDir]:
+        return [self.attempt(number) for number in self.attempt_numbers()]
+
+    def last_attempt(self) -> AttemptDir | None:
+        numbers = self.attempt_numbers()
+        return self.attempt(numbers[-1]) if numbers else None
+
+    def claim_attempt(self) -> AttemptDir:
+        """The next attempt, taken by mkdir: two launchers can't get the same one."""
+        (self.path / "attempts").mkdir(exist_ok=True)
+        number = max(self.attempt_numbers(), default=0) + 1
+        while True:
+            attempt = self.attempt(number)
+            try:
+                attempt.path.mkdir()
+                return attempt
+            except FileExistsError:
+                number += 1
+
+    # the control side's own record ----------------------------------------------------------------
+
+    def record(self, what: str, **facts: Any) -> None:
+        append_json(self.control_file, {"t": time.time(), "what": what, **facts})
+
+    def records(self, what: str) -> list[Record]:
+        return [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+
+    def recorded(self, what: str) -> Record | None:
+        """The last record of that kind."""
+        found = [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+        return fitting(found[-1], shapes.CONTROL) if found else None
+
+    # the computed state ---------------------------------------------------------------------------
+
+    def state(self) -> State:
+        attempt = self.last_attempt()
+        return self.state_of(attempt, attempt.facts if attempt else {})
+
+    def state_of(self, attempt: AttemptDir | None, facts: Record) -> State:
+        """The state by what the last attempt says of itself, for a reader that has read it
+        already."""
+        if attempt is None or not facts or self.handed_over_after(facts):
+            return self._state_before_start(attempt)
+        if facts.get("outcome", "again") != "again":
+            return State(
+                facts["outcome"],
+                facts.get("exit_code"),
+                facts.get("cause", ""),
+                facts.get("failed_rank"),
+            )
+        if processes.lives(facts) or (
+            facts.get("host") != processes.host() and attempt.silent_s() < SILENT_AFTER_S
+        ):
+            return State("running")
+        return self._state_of_the_gone(
+            facts.get("started", 0.0),
+            "its launcher is gone without a word: killed, out of memory, or the machine went down",
+        )
+
+    def handed_over_after(self, facts: Record) -> bool:
+        """Whether the run was given to another launcher or job after its newest attempt had begun
+        (`resume`)."""
+        if facts.get("outcome") == "completed":
+            return False
+        submitted = self.recorded("submitted") or {}
+        if "job" in submitted or "allocation" in submitted:
+            same = facts.get("job") == submitted.get("job", submitted.get("allocation"))
+        else:
+            same = all(facts.get(key) == submitted.get(key) for key in ("pid", "pid_start"))
+        return not same and submitted.get("t", 0.0) > facts.get("ended", facts.get("started", 0.0))
+
+    def cancelled_after(self, since: float) -> bool:
+        return bool((self.recorded("cancelled") or {}).get("t", 0.0) > since)
+
+    def _state_of_the_gone(self, since: float, cause: str) -> State:
+        if self.cancelled_after(since):
+            return State("cancelled", None, "it was cancelled")
+        return State("failed", None, cause)
+
+    def _state_before_start(self, newest: AttemptDir | None) -> State:
+        submitted = self.recorded("submitted")
+        if submitted is None:
+            if time.time() - self.run.get("created", 0) < SUBMITTED_WITHIN_S:
+                return State("pending")
+            if newest is not None and newest.wordless():
+                return State(
+                    "failed",
+                    None,
+                    f"attempts/{newest.number}/attempt.json, {TORN}, and so is control.jsonl",
+                )
+            return State(
+                "failed", None, "it was never started: no submission is recorded in control.jsonl"
+            )
+        since = submitted.get("t", 0.0)
+        # its turn in a study will not come
+        if submitted.get("waits") and self.cancelled_after(since):
+            return State("cancelled", None, "it was cancelled")
+        elsewhere = (
+            submitted.get("host") != processes.host() and time.time() - since < SILENT_AFTER_S
+        )
+        if processes.lives(submitted) or elsewhere:
+            return State("pending")
+        if newest is not None and newest.wordless():
+            return self._state_of_the_gone(since, f"attempts/{newest.number}/attempt.json, {TORN}")
+        return self._state_of_the_gone(since, "its launcher ended before it could say what it does")
+
+    # what happened --------------------------------------------------------------------------------
+
+    def history(self) -> list[Record]:
+        """The metric rows of all attempts as one story: each is cut where the next one resumed."""
+        rows: list[Record] = []
+        for attempt in self.attempts():
+            resumed, own = attempt.resumed_at(), attempt.metrics()
+            if own or resumed:  # one that ended before it took up has changed nothing
+                rows = [
+                    row
+                    for row in rows
+                    if not shapes.number(step := row.get("step", 0)) or step <= resumed
+                ]
+            rows.extend(own)
+        return rows
+
+
+# making one ---------------------------------------------------------------------------------------
+
+
+def directory_of(root: Path, name: str, run_id: str, created: float) -> Path:
+    return root / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(created))}-{name}-{run_id}"
+
+
+def create(final: Path, run: Record, fill: Callable[[RunDir], None], alone: bool = True) -> RunDir:
+    """Make a run directory in one step: `fill` writes into a hidden one, a rename shows it.
+
+    A crash or an error in between leaves no half-made run that `list` would show. One of many is
+    not waited for until it is on the disk: who makes a study again finds what is missing.
+    """
+    import shutil  # slow to import, and only `run` makes runs
+
+    hidden = final.with_name(f".{final.name}.making")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        hidden.mkdir()
+    except OSError as error:
+        hint = "set RAMPUP_RUNS to a directory that you can write"
+        raise Refused(
+            f"can't make a run directory in {final.parent}: {error.strerror}", hint
+        ) from None
+    try:
+        made = RunDir(hidden)
+        write_new(made.run_file, run)
+        fill(made)
+        if alone:
+            sync(hidden)
+        hidden.rename(final)
+    except OSError as error:
+        shutil.rmtree(hidden, ignore_errors=True)
+        hint = f"check the free space: df -h {final.parent}"
+        raise Refused(f"can't write the run directory {final}: {error.strerror}", hint) from None
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+    return RunDir(final)

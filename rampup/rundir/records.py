@@ -1,0 +1,182 @@
+"""JSON on disk: whole files that are replaced atomically, and files of records that only grow.
+
+Everything that is written into a run directory by the control side goes through here, and every
+reader too: it skips a torn last line, and takes what can't be read for nothing. Files that a user
+names with --out are written here too.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rampup.errors import Refused
+
+Record = dict[str, Any]
+
+RESERVED_BYTES = 2_048
+LINES = msgspec.json.Decoder()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace the file as a whole: a reader sees the old one or the new one, also after a crash."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_new(path: Path, value: Any) -> None:
+    """A file of a directory that nobody sees yet. Who shows it may `sync` it first."""
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def sync(directory: Path) -> None:
+    """Wait until the files of a directory are on the disk: a crash after that leaves none of them
+    empty."""
+    for path in directory.iterdir():
+        if path.is_file():
+            file = os.open(path, os.O_RDONLY)
+            os.fsync(file)
+            os.close(file)
+
+
+def write_text(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(beside, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that a user named: it appears whole or not at all, and what a link points to is
+    replaced, not the link.
+
+    Into a pipe or a terminal (/dev/stdout) it is written as it is: there is nothing that could be
+    replaced.
+    """
+    try:
+        if is_stream(path):
+            path.write_bytes(content)
+        else:
+            replace_whole(Path(os.path.realpath(path)), content)
+    except OSError as error:
+        raise Refused(
+            f"can't write {path}: {error.strerror}", "--out FILE, in a directory that you can write"
+        ) from None
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a pipe or a character device is there. Nobody wants a table in a disk, or in place of
+    a directory."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+        raise OSError(errno.EINVAL, "it is no file")
+    return not stat.S_ISREG(mode)
+
+
+def replace_whole(path: Path, content: bytes) -> None:
+    # fits where the name itself only just does
+    beside = path.with_name(f".rampup-{os.getpid()}.making")
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            beside.unlink()
+        raise
+
+
+def write_reserved(path: Path, value: Record) -> None:
+    """Like write_json, with room for more: `overwrite` then works on a full disk too."""
+    write_json(path, value)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(" " * RESERVED_BYTES + "\n")
+
+
+def overwrite(path: Path, value: Record) -> None:
+    """Replace a reserved file as a whole; on a full disk in place, with the longest text cut to
+    what fits."""
+    try:
+        write_json(path, value)
+    except OSError:
+        room = path.stat().st_size
+        cut = {key: text[:500] if isinstance(text, str) else text for key, text in value.items()}
+        with open(path, "r+b") as file:
+            file.write(json.dumps(cut).encode().ljust(room))
+
+
+def read_json(path: Path) -> Record:
+    """The object in a file; empty where there is none, or none that can be read."""
+    try:
+        value = decode(read_bytes(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read_bytes(path: Path, tail_bytes: int | None = None) -> bytes:
+    """A file, or the whole lines at its end. Half the calls to the system that open() makes: `list`
+    reads thousands."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(file).st_size
+        left = size if tail_bytes is None else min(size, tail_bytes)
+        cut = left < size
+        if cut:
+            os.lseek(file, size - left, os.SEEK_SET)
+        data = b""
+        while left > 0 and (part := os.read(file, left)):
+            data, left = data + part, left - len(part)
+    finally:
+        os.close(file)
+    return data.partition(b"\n")[2] if cut else data
+
+
+def decode(data: bytes) -> Any:
+    """Quick first; the slow way also takes what a shell may pass in but JSON does not have: bytes
+    that are no text."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data)
+
+
+def append_json(path: Path, value: Record) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(value) + "\n")
+
+
+def read_jsonl(path: Path, tail_bytes: int | None = None) -> Iterator[Record]:
+    """The records of a growing file, or of its end, without torn lines."""
+    try:
+        data = read_bytes(path, tail_bytes)
+    except OSError:
+        return
+    yield from (value for value in decode_lines(data) if isinstance(value, dict))
+
+
+def decode_lines(data: bytes) -> list[Any]:
+    """All at once, which is quick for millions; one by one where any is torn."""
+    try:
+        return LINES.decode_lines(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return list(_sound_lines(data))
+
+
+def _sound_lines(data: bytes) -> Iterator[Any]:
+    for line in data.splitlines():
+        try:
+            yield decode(line)
+        except (ValueError, RecursionError):
+            continue

@@ -1,0 +1,277 @@
+"""From a run directory back to a run that goes: `rampup resume`. The run keeps its id, its code and
+its checkpoints, and gets a new attempt, with other resources or on another cluster if asked.
+
+It is refused while the run goes on or is queued: a run is never started twice.
+"""
+
+import contextlib
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from rampup import __version__, rank
+from rampup.config.clusters import load as load_cluster
+from rampup.config.clusters import of_run
+from rampup.config.recipes import load as load_recipe
+from rampup.config.recipes import read as read_recipe
+from rampup.config.resolve import RESOURCES, Table
+from rampup.config.targets import keras as keras_targets
+from rampup.config.targets import lightning as targets
+from rampup.core import environment as software
+from rampup.core import processes
+from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
+from rampup.diagnose.preflight import preflight
+from rampup.errors import Refused
+from rampup.rundir import records
+from rampup.rundir.files import RunDir
+from rampup.runs import code as snapshot
+from rampup.runs.create import Take, code_record, place_of, script_of, with_folder, with_this_python
+from rampup.runs.plan import job_config, job_script, program_of
+from rampup.runs.state import state_of
+from rampup.schedulers.slurm import submit as slurm
+
+OF_A_SITE = (
+    "partition",
+    "account",
+    "qos",
+    "reservation",
+    "constraint",
+    "exclude",
+    "software",
+    "slurm",
+)
+"""Resources that mean nothing on another cluster."""
+
+
+def spec_again(
+    run: RunDir, on: str | None, options: dict[str, str], slurm: tuple[str, ...]
+) -> RunSpec:
+    """What the run was, with what the user asks for today."""
+    config = run.config
+    if not config:
+        raise Refused(
+            f"run {run.id} can't be resumed: it has no readable config.json", "start a new run"
+        )
+    cluster = load_cluster(on) if on else msgspec.convert(config["cluster"], Cluster)
+    resources = Table("resources", RESOURCES)
+    kept = {key: value for key, value in config["resources"].items() if key in RESOURCES}
+    if cluster.name != config["cluster"]["name"]:
+        kept = {key: value for key, value in kept.items() if key not in OF_A_SITE}
+    resources.values.update(kept)
+    for key, text in options.items():
+        resources.put_text(key, text, f"resume --{key.replace('_', '-')}")
+    resources.values["env"] = software.absolute(str(resources.values["env"]), Path.cwd())
+    if slurm:
+        resources.put("slurm", [*(resources.values["slurm"] or ()), *slurm], "resume --slurm")  # type: ignore[misc]
+    asked = {
+        key: origin for key, origin in resources.origins.items() if origin.startswith("resume")
+    }
+    return RunSpec(
+        name=config["name"],
+        kind=config["kind"],
+        recipe=recipe_of(run),
+        command=tuple(config["command"]),
+        train=config["train"],
+        checkpoint=config.get("checkpoint", {}),
+        resources=msgspec.convert(resources.values, Resources),
+        cluster=cluster,
+        origins={**config["origins"], **asked},
+        config_file=None,
+        cwd=config["cwd"],
+        timeouts_before=sum(attempt.again() in ("timeout", "asked") for attempt in run.attempts()),
+    )
+
+
+def recipe_of(run: RunDir) -> RecipeInfo | None:
+    config = run.config
+    if not config.get("recipe"):
+        return None
+    if not config.get("builtin") and keras_targets.is_own(
+        config.get("engine"), config.get("folder")
+    ):
+        return targets.again(config)
+    return (
+        load_recipe(config["recipe"], Path())
+        if config.get("builtin")
+        else read_recipe(Path(config["folder"]))
+    )
+
+
+def prepare(run: RunDir, spec: RunSpec, current_code: bool, tell: Callable[[str], None]) -> None:
+    """Refuse what can't work; then write what the next attempt is to do."""
+    for note in preflight(spec, run.path.parent):
+        tell(f"note: {note.cause}; try: {note.remedy}")
+    rewrite(run, spec, snapshot.take if current_code else None, tell)
+
+
+def rewrite(run: RunDir, spec: RunSpec, take: Take | None, tell: Callable[[str], None]) -> None:
+    """Write what the next attempt is to do; with `take` it runs today's code. What was tried before
+    stays."""
+    config = run.config
+    builtin = bool(config.get("builtin"))
+    if builtin and run.run.get("rampup") != __version__:
+        tell(f"note: it began with rampup {run.run.get('rampup')}, and goes on with {__version__}")
+    if take is not None and not builtin:
+        spec, argv = take_code_again(run, spec, take)
+    else:
+        argv = argv_again(run, spec)
+    records.write_json(
+        run.config_file,
+        {**job_config(spec, run.path, argv, builtin), "source": config.get("source")},
+    )
+    shutil.copyfile(rank.__file__, run.rank_program)
+    if spec.cluster.scheduler == "slurm":
+        records.write_text(run.job_script, job_script(spec, run.path))
+    before, now = config["resources"], msgspec.to_builtins(spec.resources)
+    changed = {key: value for key, value in now.items() if before.get(key) != value}
+    if spec.cluster.name != config["cluster"]["name"]:
+        changed["cluster"] = spec.cluster.name
+    run.record("resumed", code="current" if take is not None else "submitted", changed=changed)
+
+
+def argv_again(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
+    """A command stays what it was; but with another environment its `python` is another one too."""
+    if spec.recipe is not None:
+        return program_of(spec, run.path)
+    config = run.config
+    argv, typed, now = tuple(config["argv"]), config["command"][0], software.of(spec, run.path)
+    before = config.get("environment") or {}
+    same = all(before.get(key) == getattr(now, key) for key in ("modules", "env")) or not before
+    return (
+        argv
+        if same or not software.BARE_PYTHON.fullmatch(typed)
+        else with_this_python((typed, *argv[1:]), spec)
+    )
+
+
+@contextlib.contextmanager
+def undone_unless_started(run: RunDir) -> Iterator[None]:
+    """A start that fails leaves the run as it was: its settings, its script, and its code as
+    submitted."""
+    files = [run.config_file, run.job_script, run.env_file]
+    before = {path: path.read_text(encoding="utf-8") for path in files if path.exists()}
+    others = set(run.path.glob("code-before-*"))
+    try:
+        yield
+    except BaseException:
+        for path, text in before.items():
+            records.write_text(path, text)
+        for old in set(run.path.glob("code-before-*")) - others:
+            shutil.rmtree(run.code, ignore_errors=True)
+            old.rename(run.code)
+        raise
+
+
+def end_leftovers(run: RunDir) -> None:
+    """Slurm may requeue a job that it calls failed, a moment later (a lost node): then two jobs
+    would have the run."""
+    submitted = run.recorded("submitted") or {}
+    if submitted.get("scheduler") != "slurm":
+        return
+    try:
+        cluster = of_run(submitted["cluster"], run.config.get("cluster", {}))
+    except Refused:  # a sandbox that was taken down, and its jobs with it
+        return
+    # a pack is the job of other runs too
+    job = "" if submitted.get("packed") else submitted.get("job", "")
+    slurm.cancel(cluster, f"{run.run['name']}-{run.id}", job, submitted.get("job_name", ""))
+
+
+def take_code_again(run: RunDir, spec: RunSpec, take: Take) -> tuple[RunSpec, tuple[str, ...]]:
+    """Today's code in place of the code as submitted, which is kept beside it where it differs."""
+    source = run.config.get("source")
+    if spec.recipe is not None and source:
+        spec = replace(spec, recipe=replace(spec.recipe, folder=source))
+    numbers = (
+        f"code-before-{number}" for number in itertools.count(len(run.attempt_numbers()) + 1)
+    )
+    old = next(path for path in map(run.code.with_name, numbers) if not path.exists())
+    fresh = run.code.with_name("code.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    taken = take(script_of(spec), place_of(spec), fresh)
+    argv = with_this_python(
+        tuple(word.replace(str(fresh), str(run.code), 1) for word in taken.argv), spec
+    )
+    if fresh.exists() and is_in(fresh, run.code):
+        shutil.rmtree(fresh)
+    elif fresh.exists():
+        if run.code.exists():
+            run.code.rename(old)
+        fresh.rename(run.code)
+    if spec.recipe is not None:
+        spec = with_folder(spec, taken, run.code)
+        argv = program_of(spec, run.path)
+    records.write_json(
+        run.env_file, {**records.read_json(run.env_file), "code": code_record(taken)}
+    )
+    return spec, argv
+
+
+def is_in(fresh: Path, code: Path) -> bool:
+    """Whether the code is there already, file by file; what a run has left beside it does not
+    count."""
+
+    def content(path: Path) -> bytes | str | None:
+        if path.is_symlink():
+            return os.readlink(path)
+        return path.read_bytes() if path.is_file() else None
+
+    mine = (
+        Path(folder, name)
+        for folder, folders, files in os.walk(fresh)
+        for name in (*folders, *files)
+    )
+    return all(content(path) == content(code / path.relative_to(fresh)) for path in mine)
+
+
+def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
+    state = state_of(run, fresh_s)
+    if not state.ended:
+        raise Refused(
+            f"run {run.id} is {state.name}: it is not started twice",
+            f"rampup cancel --save {run.id}, then resume",
+        )
+    if state.name == "completed":
+        raise Refused(
+            f"run {run.id} has completed: there is nothing left to do", f"rampup show {run.id}"
+        )
+
+
+@contextlib.contextmanager
+def alone(run: RunDir) -> Iterator[None]:
+    """Two people who resume one run at the same moment: the second is refused."""
+    with held(run.path / ".resuming", f"run {run.id} is being resumed already"):
+        yield
+
+
+@contextlib.contextmanager
+def held(mark: Path, told: str) -> Iterator[None]:
+    """A file that one process has at a time; it names that process, so that one that died does not
+    keep it."""
+    while True:
+        try:
+            descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            break
+        except FileExistsError:
+            other = records.read_json(mark)
+            if other.get("host") != processes.host() or processes.lives(other):
+                raise Refused(told, f"if that is not so: rm {mark}") from None
+            # who made it died; only one of us can take it away
+            with contextlib.suppress(FileNotFoundError):
+                mark.rename(stale := mark.with_name(f"{mark.name}-{os.getpid()}"))
+                stale.unlink()
+        except OSError as error:
+            raise Refused(
+                f"can't write {mark.parent}: {error.strerror}", "only its owner can start a run"
+            ) from None
+    try:
+        os.write(descriptor, msgspec.json.encode(processes.name_of(os.getpid())))
+        os.close(descriptor)
+        yield
+    finally:
+        mark.unlink(missing_ok=True)

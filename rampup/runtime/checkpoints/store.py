@@ -1,0 +1,287 @@
+"""Checkpoints: directories `checkpoints/step-<n>` that are whole or not there.
+
+An engine hands over named files; they are written beside the target with a manifest, all brought to
+the disk, and shown by one rename. A failed write leaves the checkpoint before it untouched, and
+only the newest attempt of a run may write: one that was left behind on a lost node changes nothing.
+What is in the files is the engine's business: this imports no framework.
+"""
+
+import hashlib
+import io
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rampup.errors import RampupError, Superseded
+from rampup.rundir import files as rundir
+from rampup.rundir import manifest, records
+from rampup.rundir.manifest import Damaged
+from rampup.runtime.storage import failed, say, writing
+
+Content = bytes | Callable[[Any], None]
+"""What goes into a file: its bytes, or a function that writes them."""
+TRASH = "trash-"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+    manifest: records.Record
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def step(self) -> int:
+        return int(self.manifest["step"])
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the engine told about it."""
+        return dict(self.manifest["meta"])
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(int(file["size"]) for file in self.manifest["files"].values())
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+
+def steps_of(run: rundir.RunDir) -> list[int]:
+    """The steps that have a checkpoint, the newest first, whether or not it is sound."""
+    found = [name.removeprefix("step-") for name in _names(run) if name.startswith("step-")]
+    return sorted((int(step) for step in found if step.isdigit()), reverse=True)
+
+
+def half_written(run: rundir.RunDir) -> list[Path]:
+    """What an attempt left that ended while it wrote, replaced or removed a checkpoint."""
+    names = _names(run)
+    replaced = [name for name in names if ".old-" in name and name.partition(".old-")[0] in names]
+    rest = [name for name in names if name.startswith(TRASH) or ".tmp-" in name]
+    return [run.checkpoints / name for name in (*replaced, *rest)]
+
+
+def read(run: rundir.RunDir, step: int) -> Checkpoint:
+    """The checkpoint of that step by its manifest alone; Damaged if that is not as it was
+    written."""
+    path = run.checkpoint(step)
+    return Checkpoint(path, manifest.read(path))
+
+
+def verified(run: rundir.RunDir, step: int) -> Checkpoint:
+    """The checkpoint of that step, read through and compared with its manifest."""
+    found = read(run, step)
+    manifest.check_files(found.path, found.manifest)
+    return found
+
+
+class CheckpointStore:
+    """The checkpoints of a run as one of its attempts sees them."""
+
+    def __init__(self, run: rundir.RunDir, attempt: int) -> None:
+        self.run = run
+        self.attempt = attempt
+        self._damaged: set[int] = set()
+
+    # reading --------------------------------------------------------------------------------------
+
+    def latest(self) -> Checkpoint | None:
+        """The newest sound one of the attempts before; each damaged one is named in the log.
+
+        Not of this attempt itself: a rank that looks late must find what the others have found.
+        """
+        for step in steps_of(self.run):
+            try:
+                found = read(self.run, step)
+                if found.manifest["attempt"] < self.attempt:
+                    return verified(self.run, step)
+            except Damaged as error:
+                self._damaged.add(step)
+                say(f"warning: {error.message}; trying the one before")
+        if self._damaged:
+            raise RampupError(
+                f"no checkpoint in {self.run.checkpoints} is sound, so this attempt can't go on from one",
+                f"to start over: rampup clean {self.run.id} --all, then start it again",
+            )
+        return None
+
+    def file(self, step: int, name: str) -> Path:
+        """A file of a checkpoint that another rank has found sound."""
+        return self.run.checkpoint(step) / name
+
+    # writing --------------------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """Before anything else in a new attempt, by rank 0: what older ones have half written is
+        put out of reach.
+
+        One of them may still live, on a node that Slurm has lost. If it has passed its last look at
+        `check_newest` and is about to show a checkpoint, it will find nothing there to rename.
+        """
+        with writing(self.run.checkpoints):
+            for name in _names(self.run):
+                step, _, old = name.partition(".old-")
+                # a replacement was cut off: it holds again
+                if old and not (self.run.checkpoints / step).exists():
+                    _renamed(self.run.checkpoints / name, self.run.checkpoints / step)
+                elif old or (".tmp-" in name and not name.endswith(f".tmp-{self.attempt}")):
+                    self._throw_away(self.run.checkpoints / name)
+        for path in half_written(self.run):
+            if path.name.startswith(TRASH):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def check_newest(self) -> None:
+        """Only the newest attempt may write."""
+        newest = max(self.run.attempt_numbers(), default=0)
+        if newest > self.attempt:
+            raise Superseded(
+                f"attempt {newest} of this run has begun: attempt {self.attempt} writes no more",
+                f"rampup show {self.run.id}",
+            )
+
+    def save(self, step: int, files: Mapping[str, Content], meta: Mapping[str, Any]) -> Checkpoint:
+        """All of it or nothing: a reader never sees a checkpoint that is half there."""
+        target = self.run.checkpoint(step)
+        beside = target.with_name(f"{target.name}.tmp-{self.attempt}")
+        facts = {"step": step, "t": time.time(), "attempt": self.attempt}
+        try:
+            self.check_newest()
+            made = _fill(beside, facts, files, meta)
+            self.check_newest()
+            self._show(beside, target)
+        except OSError as error:
+            shutil.rmtree(beside, ignore_errors=True)
+            self.check_newest()  # a newer attempt has moved it away
+            raise failed(target, error.strerror or str(error)) from error
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+        self._damaged.discard(step)
+        return Checkpoint(target, made)
+
+    def keep(self, newest: int, *steps: int) -> None:
+        """Remove all but the newest sound ones and these."""
+        sound = [step for step in steps_of(self.run) if step not in self._damaged]
+        kept = {*sound[:newest], *steps}
+        with writing(self.run.checkpoints):
+            for step in steps_of(self.run):
+                if step not in kept:
+                    self._throw_away(self.run.checkpoint(step))
+
+    def _show(self, beside: Path, target: Path) -> None:
+        """The commit. Where the step has a checkpoint already, that one is set aside and comes back
+        if we end here."""
+        old = target.with_name(f"{target.name}.old-{self.attempt}")
+        if target.exists():
+            target.rename(old)
+        try:
+            beside.rename(target)
+        except OSError:
+            _renamed(old, target)
+            raise
+        sync(target.parent)
+        if old.exists():
+            self._throw_away(old)
+
+    def _throw_away(self, path: Path) -> None:
+        """By one rename, so that no reader meets half of it."""
+        self.check_newest()
+        trash = path.with_name(f"{TRASH}{time.time_ns()}-{path.name}")
+        if _renamed(path, trash):
+            # What can't be removed now (a file that is still open, over NFS) is in nobody's way;
+            # `clean` tries again.
+            shutil.rmtree(trash, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Bring a file or a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _Hashed:
+    """A file to write to that adds up its own sha256 sum: the data is in memory now and need not be
+    read again."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.sum = hashlib.sha256()
+        self.size = 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        self.sum.update(data)
+        self.size += memoryview(data).nbytes
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def read(self, size: int = -1) -> bytes:
+        """numpy takes only what has this for a file; nobody reads."""
+        raise io.UnsupportedOperation("read")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _fill(
+    folder: Path, facts: records.Record, files: Mapping[str, Content], meta: Mapping[str, Any]
+) -> records.Record:
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    written = {name: _write(folder / name, content) for name, content in files.items()}
+    made = {**facts, "files": written, "meta": dict(meta)}
+    _write(folder / manifest.MANIFEST, manifest.seal(made))
+    sync(folder)
+    return made
+
+
+def _write(path: Path, content: Content) -> dict[str, Any]:
+    with open(path, "wb") as file:
+        hashed = _Hashed(file)
+        try:
+            _pour(content, hashed)
+        except Exception:
+            # torch.save turns a full disk into a RuntimeError that does not name it
+            if hashed.error:
+                raise hashed.error from None
+            raise
+        file.flush()
+        os.fsync(file.fileno())
+    return {"size": hashed.size, "sha256": hashed.sum.hexdigest()}
+
+
+def _pour(content: Content, into: _Hashed) -> None:
+    if isinstance(content, bytes):
+        into.write(content)
+    else:
+        content(into)
+
+
+def _names(run: rundir.RunDir) -> list[str]:
+    try:
+        return os.listdir(run.checkpoints)
+    except FileNotFoundError:
+        return []
+
+
+def _renamed(path: Path, target: Path) -> bool:
+    """False when it is gone already."""
+    try:
+        path.rename(target)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,281 @@
+"""The process that runs the ranks of an attempt on this machine, for the launchers `spawn` and
+`mpirun`.
+
+It claims the attempt, starts each rank under a guardian, or mpirun under one, ends the others when
+one fails, keeps the time limit, and writes how it all ended into attempt.json. It never imports a
+framework and never reads the user's settings.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from rampup import rank
+from rampup.core import environment as software
+from rampup.core import processes
+from rampup.errors import RampupError
+from rampup.launchers import mpirun
+from rampup.rundir import failures as causes
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.records import overwrite, write_reserved
+from rampup.runtime import guardian
+from rampup.runtime.environment import environment_of
+from rampup.runtime.outcome import Outcome
+from rampup.runtime.telemetry.sampler import Sampler
+
+WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+PORT_RETRIES = 3
+GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL, for a program that does not listen."""
+SAVE_WITHIN_S = 30.0
+"""The same for one that finishes its step and saves: as long as Slurm gives by default."""
+LATE_S = 3.0
+"""A guardian that does not end in this time after its rank was to be killed is killed itself; what
+it leaves is swept up."""
+
+
+class Ranks:
+    """The guardians of one attempt: one for each rank, or one for mpirun, which starts them all."""
+
+    def __init__(self, run: RunDir, attempt: AttemptDir, size: int, started: float) -> None:
+        self.run, self.attempt, self.size, self.started = run, attempt, size, started
+        self.by_mpirun = run.config.get("cluster", {}).get("launcher") == "mpirun"
+        self.guardians: dict[int, subprocess.Popen[bytes]] = {}
+        self.codes: dict[int, int] = {}
+        self.env: dict[str, str] = {}
+        self.kill_at: float | None = None
+
+    def start(self, port_retry: int) -> None:
+        self.codes.clear()
+        self.kill_at = None
+        # CPU and memory are watched here, not in the ranks
+        env = {**self.env, "RAMPUP_SUPERVISED": "1"}
+        for number in range(1 if self.by_mpirun else self.size):
+            argv = self._argv(number, port_retry)
+            self.guardians[number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env)
+
+    def _argv(self, number: int, port_retry: int) -> list[str]:
+        facts = {
+            "attempt": self.attempt.number,
+            "port-retry": port_retry,
+            "node": processes.host(),
+            "master-addr": "127.0.0.1",
+            "started": self.started,
+        }
+        if not self.by_mpirun:  # which tells each rank itself who it is
+            facts |= {"rank": number, "local-rank": number, "node-rank": 0}
+            facts |= {"world-size": self.size, "local-world-size": self.size}
+        python = (sys.executable, "-I", "-S")  # the standard library is enough, and starts sooner
+        options = [f"--{name}={value}" for name, value in facts.items()]
+        # a code 85 would be a failure to mpirun
+        if self.by_mpirun and self.run.config["kind"] != "engine":
+            options.append("--stay")
+        rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
+        before = mpirun.here(self.size) if self.by_mpirun else []
+        return [*python, guardian.__file__, str(os.getpid()), *before, *rank_program]
+
+    def pids(self) -> list[int]:
+        return [
+            process.pid for number, process in self.guardians.items() if number not in self.codes
+        ]
+
+    def reap(self) -> list[int]:
+        """Ranks that ended since the last call."""
+        ended = []
+        for number, process in self.guardians.items():
+            code = process.poll() if number not in self.codes else None
+            if code is not None:
+                self.codes[number] = 128 - code if code < 0 else code
+                ended.append(number)
+        return ended
+
+    def stop(self, within_s: float) -> None:
+        """Once in good order; asked again, at once."""
+        if self.kill_at is None:
+            self._signal(signal.SIGTERM)
+            self.kill_at = time.monotonic() + within_s
+        else:
+            self.kill_at = min(self.kill_at, time.monotonic() + within_s)
+
+    def kill_if_late(self) -> None:
+        if self.kill_at is not None and time.monotonic() > self.kill_at:
+            late = time.monotonic() > self.kill_at + LATE_S
+            self._signal(signal.SIGKILL if late else signal.SIGINT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    @property
+    def done(self) -> bool:
+        return len(self.codes) == len(self.guardians)
+
+
+def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
+    """Until all ranks ended. None means: all ended well, or asked to be started again."""
+    outcome: Outcome | None = None
+    while not ranks.done:
+        got = signal.sigtimedwait(WATCHED, 0.5)
+        asked = got is not None and got.si_signo != signal.SIGCHLD
+        patience = SAVE_WITHIN_S if ranks.attempt.listens_file.exists() else GRACE_S
+        # of several that ended since the last look, one that a signal killed comes first: the
+        # others fell after it
+        for number in sorted(ranks.reap(), key=lambda number: -ranks.codes[number]):
+            if ranks.codes[number] not in (0, rank.AGAIN) and outcome is None:
+                outcome = Outcome(
+                    "failed", None if ranks.by_mpirun else number, ranks.codes[number]
+                )
+                ranks.stop(GRACE_S)
+        if outcome is not None and asked:  # somebody is in a hurry
+            ranks.stop(0.0)
+        elif got is not None and asked:
+            outcome = Outcome("cancelled", cause=f"stopped by {signal.Signals(got.si_signo).name}")
+            ranks.stop(patience)
+        if outcome is None and deadline is not None and time.time() > deadline:
+            outcome = Outcome("timeout", cause="the time limit was reached")
+            ranks.stop(patience)
+        if outcome is None and not ranks.run.run_file.exists():
+            outcome = Outcome(
+                "failed",
+                cause=f"the run directory {ranks.run.path} vanished while the run was going on",
+            )
+            ranks.stop(GRACE_S)
+        ranks.kill_if_late()
+    return outcome
+
+
+def set_up(ranks: Ranks) -> Outcome | None:
+    """Make ready what the ranks run in; an outcome when that fails."""
+    try:
+        ranks.env = environment_of(ranks.run.config, ranks.attempt)
+    except RampupError as error:
+        return Outcome("failed", exit_code=software.NOT_READY, cause=error.message)
+    return None
+
+
+def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
+    for retry in range(PORT_RETRIES):
+        ranks.start(retry)
+        outcome = watch(ranks, deadline)
+        guardian.kill_all_children()
+        if outcome is None:
+            return in_good_order(ranks)
+        if outcome.name != "failed" or not ranks.attempt.port_taken.exists():
+            return with_cause(outcome, ranks.attempt)
+        ranks.attempt.port_taken.unlink()
+    return Outcome(
+        "failed",
+        0,
+        rank.PORT_TAKEN,
+        f"no free port for the ranks to meet, after {PORT_RETRIES} tries",
+    )
+
+
+def in_good_order(ranks: Ranks) -> Outcome:
+    """All ranks ended as they wanted: done, stopped on request, or with the wish to be started
+    again."""
+    word = ranks.attempt.again()
+    if word == "asked" or (rank.AGAIN in ranks.codes.values() and word != "stop"):
+        return Outcome("again", exit_code=rank.AGAIN)
+    if word:
+        return Outcome("cancelled", exit_code=0, cause="stopped in good order, on request")
+    return Outcome("completed", exit_code=0)
+
+
+def with_cause(outcome: Outcome, attempt: AttemptDir) -> Outcome:
+    if outcome.name != "failed" or outcome.cause:
+        return outcome
+    failed_rank, cause = causes.explain(attempt, outcome.failed_rank, outcome.exit_code)
+    return replace(outcome, failed_rank=failed_rank, cause=cause)
+
+
+def supervise(run: RunDir, foreground_of: int | None) -> int:
+    """All attempts until the run ends or has used up its restarts; returns the exit code of this
+    process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    guardian.prctl(guardian.PR_SET_CHILD_SUBREAPER, 1)
+    if foreground_of is not None:
+        guardian.prctl(guardian.PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != foreground_of:
+            return Outcome("cancelled").code
+    config, words, started = run.config, None, time.time()
+    deadline = started + config["time_s"] if config.get("time_s") else None
+    left = config["resources"].get("requeues", 0)
+    while True:
+        attempt = run.claim_attempt()
+        words = words or speak_into(attempt.job_log, keep_terminal=foreground_of is not None)
+        outcome = attempt_once(
+            run, attempt, config["resources"]["tasks_per_node"], deadline, left, words
+        )
+        if outcome.name != "again":
+            return outcome.code
+        left -= 1
+
+
+def attempt_once(
+    run: RunDir,
+    attempt: AttemptDir,
+    size: int,
+    deadline: float | None,
+    restarts_left: int,
+    words: Any,
+) -> Outcome:
+    started = time.time()
+    facts: dict[str, Any] = {
+        "launcher": "spawn",
+        "started": started,
+        "world_size": size,
+        **processes.name_of(os.getpid()),
+    }
+    write_reserved(attempt.facts_file, facts)
+    ranks = Ranks(run, attempt, size, started)
+    sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)
+    sampler.start()
+    outcome = set_up(ranks) or run_ranks(ranks, deadline)
+    if outcome.name == "again" and restarts_left <= 0:
+        cause = "it asked to be started again (code 85) more often than resources.requeues allows"
+        outcome = Outcome("failed", exit_code=rank.AGAIN, cause=cause)
+    sampler.stop()
+    try:
+        overwrite(attempt.facts_file, {**facts, **outcome.facts(started)})
+    except OSError as error:
+        print(
+            f"rampup: {outcome.cause or outcome.name}; can't record it: {error.strerror}",
+            file=words,
+            flush=True,
+        )
+    return outcome
+
+
+def speak_into(log: Path, keep_terminal: bool) -> Any:
+    """Our own output goes to job.log; returns where last words go when nothing can be written there
+    any more."""
+    terminal = os.fdopen(os.dup(2), "w") if keep_terminal else sys.stderr
+    job_log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(job_log, 1)
+    os.dup2(job_log, 2)
+    os.close(job_log)
+    return terminal
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument(
+        "--foreground-of", type=int, help="pid of the command line that must not outlive us"
+    )
+    options = parser.parse_args()
+    sys.exit(supervise(RunDir(options.run_dir), options.foreground_of))
+
+
+if __name__ == "__main__":
+    main()

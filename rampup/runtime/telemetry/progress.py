@@ -1,0 +1,159 @@
+"""How far a run is, told by rank 0 in two ways: whole lines in its log, and a heartbeat for the
+command line's bar.
+
+Lines are greppable `key=value`, at most one per 30 s and one per epoch. The heartbeat is one JSON
+line, overwritten in place at most twice a second. Asking on every step costs a clock reading. It
+never draws a bar by itself.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rampup.runtime import storage
+
+BEAT_EVERY_S = 0.5
+LINE_EVERY_S = 30.0
+BEAT_BYTES = 512
+PLACE = ("epoch", "step", "t")
+"""Where a row is, as against what was measured there."""
+
+
+class NoProgress:
+    """What every rank but the first reports to: nothing."""
+
+    def begin(
+        self, steps: int | None, epochs: int | None, loss: Callable[[], float | None], done: int = 0
+    ) -> None:
+        """Training starts now, `done` steps in. `loss` is asked only when something is shown."""
+
+    def step(self, step: int, epoch: int, samples: int) -> None:
+        """A step is done, and with it `samples` of this epoch."""
+
+    def report(self, step: int, values: Mapping[str, Any]) -> bool:
+        """These values were logged. Whether a line was due and has shown them."""
+        return True
+
+    def milestone(self, step: int, values: Mapping[str, Any]) -> None:
+        """An epoch or the whole has ended with these values: shown in any case."""
+
+    def end(self) -> None:
+        """Training has ended."""
+
+
+class Progress(NoProgress):
+    def __init__(
+        self,
+        file: Path | None,
+        line_every_s: float = LINE_EVERY_S,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._file = file
+        self._line_every_s = line_every_s
+        self._clock = clock
+
+    def begin(
+        self, steps: int | None, epochs: int | None, loss: Callable[[], float | None], done: int = 0
+    ) -> None:
+        self._done = done
+        self._steps, self._epochs, self._loss = steps, epochs, loss
+        self._began = self._clock()
+        self._due = self._began + min(BEAT_EVERY_S, self._line_every_s)
+        self._line_due = self._began + self._line_every_s
+        self._seen = (0, 0, self._began)
+        if self._file:
+            with storage.writing(self._file):
+                self._beat_file = os.open(
+                    self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
+                )
+
+    def step(self, step: int, epoch: int, samples: int) -> None:
+        now = self._clock()
+        if now >= self._due:
+            rate = self._samples_s(epoch, samples, now)
+            self._show(step, {"epoch": epoch, "train_loss": self._loss(), "samples_s": rate}, now)
+
+    def report(self, step: int, values: Mapping[str, Any]) -> bool:
+        now = self._clock()
+        return now >= self._due and self._show(step, values, now)
+
+    def milestone(self, step: int, values: Mapping[str, Any]) -> None:
+        self._line_due = 0.0
+        self._show(step, values, self._clock())
+
+    def end(self) -> None:
+        if self._file:
+            os.close(self._beat_file)
+
+    def _show(self, step: int, values: Mapping[str, Any], now: float) -> bool:
+        """The heartbeat, and a line when one is due."""
+        self._due = now + BEAT_EVERY_S
+        self._beat(step, values)
+        if now < self._line_due:
+            return False
+        self._line_due = now + self._line_every_s
+        self._line(step, values, now)
+        return True
+
+    def _samples_s(self, epoch: int, samples: int, now: float) -> float | None:
+        """The rate since it was last asked in this epoch; none where an epoch's end lies in
+        between."""
+        seen_epoch, seen_samples, seen_at = self._seen
+        self._seen = (epoch, samples, now)
+        return (
+            (samples - seen_samples) / (now - seen_at)
+            if epoch == seen_epoch and now > seen_at
+            else None
+        )
+
+    def _beat(self, step: int, values: Mapping[str, Any]) -> None:
+        if not self._file:
+            return
+        loss = values.get("train_loss", values.get("loss"))
+        beat = {
+            "step": step,
+            "steps": self._steps,
+            "epoch": values.get("epoch"),
+            "epochs": self._epochs,
+        }
+        beat |= {
+            "train_loss": _finite(loss),
+            "samples_s": _finite(values.get("samples_s")),
+            "t": time.time(),
+        }
+        line = json.dumps(beat).ljust(BEAT_BYTES - 1) + "\n"
+        with storage.writing(self._file):
+            os.pwrite(self._beat_file, line.encode(), 0)
+
+    def _line(self, step: int, values: Mapping[str, Any], now: float) -> None:
+        epoch = values.get("epoch")
+        shown = {
+            "epoch": f"{epoch}/{self._epochs}" if epoch and self._epochs else epoch,
+            "step": step,
+        }
+        shown |= {name: value for name, value in values.items() if name not in PLACE}
+        shown["eta_s"] = self._eta_s(step, now)
+        storage.say(
+            " ".join(
+                f"{name}={_short(value)}" for name, value in shown.items() if value is not None
+            )
+        )
+
+    def _eta_s(self, step: int, now: float) -> int | None:
+        if not self._steps or step <= self._done:
+            return None
+        return round((now - self._began) / (step - self._done) * max(0, self._steps - step))
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _short(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

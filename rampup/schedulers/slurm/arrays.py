@@ -1,0 +1,92 @@
+"""Runs of a study as arrays of Slurm: one sbatch for up to MaxArraySize runs that ask for the same.
+For launch.py.
+
+A task of the array becomes the job script of its run, so all that is said of a job there holds for
+the run alone: it is requeued, cancelled and resumed without the others. The folder beside the
+script leads from a task to its run.
+"""
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rampup import __version__
+from rampup.core.spec import Cluster, RunSpec
+from rampup.errors import Refused
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import write_text
+from rampup.schedulers.slurm import site as slurm_site
+from rampup.schedulers.slurm.options import directive, log_pattern, options_of
+
+DEFAULT_SIZE = 1001
+OF_ONE_RUN = ("job-name", "output", "open-mode")
+SCRIPT = """\
+#!/bin/bash
+# {count} runs of the study {study}, one for each task of this array. Written by rampup {version}.
+{directives}
+
+# The task becomes the job script of its run. exec: that script is then the batch job itself, so it is requeued alone.
+exec bash -l {folder}/"$SLURM_ARRAY_TASK_ID"/job.sh
+"""
+
+
+def largest(cluster: Cluster) -> int:
+    """How many tasks an array may have."""
+    return slurm_site.number(slurm_site.settings(cluster).get("MaxArraySize", "")) or DEFAULT_SIZE
+
+
+def request_of(spec: RunSpec, root: Path) -> tuple[tuple[str, str], ...]:
+    """What a run asks of sbatch, without what is its own: runs that ask for the same can be one
+    array."""
+    options = options_of(spec, root / "run", "run")
+    return tuple((key, value) for key, value in options.items() if key not in OF_ONE_RUN)
+
+
+def script(
+    study: str,
+    folder: Path,
+    name: str,
+    request: Sequence[tuple[str, str]],
+    count: int,
+    throttle: int | None,
+) -> str:
+    """The text of the array's script; `folder` has a link to each run, named by its task."""
+    limit = f"%{throttle}" if throttle else ""
+    options = {
+        "job-name": name,
+        "output": log_pattern(folder, "%a/slurm-%A_%a.log"),
+        "open-mode": "append",
+        **dict(request),
+        "array": f"0-{count - 1}{limit}",
+    }
+    return SCRIPT.format(
+        count=count,
+        study=study,
+        version=__version__,
+        directives="\n".join(directive(key, value) for key, value in options.items()),
+        folder=shlex.quote(str(folder)),
+    )
+
+
+def make_folder(parent: Path, kind: str) -> Path:
+    """The next array-<n> or pack-<n>."""
+    number = 1
+    while True:
+        folder = parent / f"{kind}-{number}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise Refused(f"can't make {folder}: {error.strerror}", "set RAMPUP_RUNS") from None
+
+
+def write(folder: Path, runs: Sequence[RunDir], text: str) -> Path:
+    """The script, and a link to each run."""
+    for number, run in enumerate(runs):
+        (folder / str(number)).symlink_to(os.path.relpath(run.path, folder))
+    file = folder.with_name(f"{folder.name}.sh")
+    write_text(file, text)
+    return file
