@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from unit.job_scripts import PROFILE_CASES, render
+
 from rampup.config import clusters as load
 
 from .conftest import Sandbox
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "profiles"
 SITES = Path(__file__).with_name("sites.conf")
 
 
@@ -28,22 +29,22 @@ def test_every_script_of_every_profile_is_accepted(another: Sandbox, tmp_path: P
         "sacctmgr", "-i", "add", "user", user, "account=my-project", f"qos=normal,{','.join(qos)}"
     )
 
-    def trial(file: Path) -> tuple[str, int, str]:
-        # the only one that is here
-        text = re.sub("--clusters=.*", f"--clusters={another.name}", file.read_text())
-        (tmp_path / file.name).write_text(text)
-        done = another.call("sbatch", "--test-only", str(tmp_path / file.name))
-        return file.name, done.returncode, "" if done.returncode == 0 else done.stderr
+    scripts = {name: render(spec) for name, spec in sorted(PROFILE_CASES.items())}
+    assert len(scripts) > 40
 
-    files = sorted(GOLDEN.glob("*.sh"))
-    assert len(files) > 40
+    def trial(name: str) -> tuple[str, int, str]:
+        here = f"--clusters={another.name}"  # the only one that is here
+        file = tmp_path / f"{name}.sh"
+        file.write_text(re.sub("--clusters=.*", here, scripts[name]))
+        done = another.call("sbatch", "--test-only", str(file))
+        return name, done.returncode, "" if done.returncode == 0 else done.stderr
+
     with ThreadPoolExecutor(4) as some:
-        found = list(some.map(trial, files))
+        found = list(some.map(trial, scripts))
     assert [each for each in found if each[1] != 0] == []
     # the trial can fail: there is no such partition
-    (tmp_path / "wrong.sh").write_text(
-        files[0].read_text().replace("--partition=", "--partition=no")
-    )
+    wrong = next(iter(scripts.values())).replace("--partition=", "--partition=no")
+    (tmp_path / "wrong.sh").write_text(wrong)
     assert another.call("sbatch", "--test-only", str(tmp_path / "wrong.sh")).returncode != 0
 
 

@@ -1,10 +1,11 @@
-"""Job scripts for the tests: one case for each interesting request, rendered with nothing of this
-machine in it.
+"""Job scripts for the tests: one case for each interesting request, with nothing of this machine.
 
-`python -m tests.unit.job_scripts` writes tests/golden anew; look at the difference before you keep
-it.
+`python -m tests.unit.job_scripts` writes tests/golden anew and tells what changed: look at that
+before you keep it. With names of cases it writes nothing, and prints these scripts as a whole.
 """
 
+import sys
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -129,17 +130,113 @@ def of_a_profile(cluster: Cluster, launcher: str, gpus: int) -> RunSpec:
 
 
 PROFILE_CASES = {
-    f"{name}-{launcher}{'-gpu' if gpus else ''}": of_a_profile(cluster, launcher, gpus)
+    f"{name}-{launcher}-{'gpu' if gpus else 'cpu'}": of_a_profile(cluster, launcher, gpus)
     for name, cluster in profiles().items()
     for launcher in LAUNCHERS
     for gpus in (0, 1)
     if not (gpus and name in NO_GPUS)
 }
 
+GOLDENS = {f"slurm/{name}": spec for name, spec in CASES.items()}
+GOLDENS |= {f"slurm/profiles/{name}": spec for name, spec in PROFILE_CASES.items()}
+FULL = {"slurm": "slurm/profiles/slurm-srun-cpu"}
+"""For each scheduler the case that is kept as a whole, in full.sh; of others the difference."""
+
+
+def file_of(name: str) -> Path:
+    scheduler = name.partition("/")[0]
+    return GOLDEN / (f"{scheduler}/full.sh" if name == FULL[scheduler] else f"{name}.diff")
+
+
+def kept(name: str) -> str:
+    """The whole script as tests/golden has it."""
+    full = FULL[name.partition("/")[0]]
+    text = file_of(full).read_bytes().decode()
+    return text if name == full else applied(text, file_of(name).read_bytes().decode())
+
+
+def difference(old: str, new: str) -> str:
+    """What tests/golden/README.md describes: `@@ the line before @@`, then lines with - and +.
+
+    No line numbers: they would change in all files with every line that is added to full.sh. The
+    place is the line before instead, and as many more as it takes to be the only such place.
+    """
+    before, after = old.split("\n"), new.split("\n")
+    found, here = [], 0
+    for kind, a, b, c, d in SequenceMatcher(None, before, after, False).get_opcodes():
+        if kind == "equal":
+            continue
+        start = a - 1
+        while start >= here and not (before[start].strip() and once(before, start, b, here)):
+            start -= 1
+        found.append(f"@@ {before[start]} @@" if start >= here else "@@ @@")
+        found += [f" {line}" if line else "" for line in before[max(start + 1, here) : a]]
+        found += [f"-{line}" for line in before[a:b]] + [f"+{line}" for line in after[c:d]]
+        here = b
+    return "".join(f"{line}\n" for line in found)
+
+
+def once(lines: list[str], start: int, end: int, here: int) -> bool:
+    """From `here` on there is one place alone with lines[start:end]."""
+    return len(places(lines, lines[start:end], here)) == 1
+
+
+def places(lines: list[str], wanted: list[str], here: int) -> list[int]:
+    ends = range(here + len(wanted), len(lines) + 1)
+    return [end for end in ends if lines[end - len(wanted) : end] == wanted]
+
+
+def applied(old: str, differences: str) -> str:
+    """The new text; a difference that does not fit to the letter is a ValueError."""
+    before = old.split("\n")
+    after: list[str] = []
+    here = 0
+    top, *parts = f"\n{differences}".removesuffix("\n").split("\n@@ ")
+    if top:
+        raise ValueError(f"a difference begins with @@ and not with {top.strip()!r}")
+    for part in parts:
+        head, *lines = part.split("\n")
+        line_before = [head.removesuffix(" @@")] if head != "@@" else []
+        if {line[:1] for line in lines} - {" ", "-", "+", ""}:
+            raise ValueError(f"no line of a difference, below: @@ {head}")
+        gone = line_before + [line[1:] for line in lines if line[:1] != "+"]
+        come = line_before + [line[1:] for line in lines if line[:1] != "-"]
+        ends = places(before, gone, here) if line_before else [here + len(gone)]
+        if not ends or before[ends[0] - len(gone) : ends[0]] != gone:
+            raise ValueError(f"there is no such place: @@ {head}")
+        after += before[here : ends[0] - len(gone)] + come
+        here = ends[0]
+    return "\n".join(after + before[here:])
+
+
+def refresh() -> None:
+    """Write all files; print each change of a script once, and whose scripts have it."""
+    told: dict[str, list[str]] = {}
+    texts = {name: render(spec) for name, spec in GOLDENS.items()}
+    for name, text in texts.items():
+        try:
+            news = difference(kept(name), text)
+        except (FileNotFoundError, ValueError) as error:
+            news = f"was not there, or could not be read: {type(error).__name__}\n"
+        if news:
+            told.setdefault(news, []).append(name)
+    files = {file_of(name) for name in GOLDENS}
+    for path in sorted({*GOLDEN.rglob("*.sh"), *GOLDEN.rglob("*.diff")} - files):
+        path.unlink()
+        told.setdefault("is gone\n", []).append(str(path.relative_to(GOLDEN)))
+    for name, text in texts.items():
+        full = FULL[name.partition("/")[0]]
+        file_of(name).parent.mkdir(parents=True, exist_ok=True)
+        new = text if name == full else difference(texts[full], text)
+        file_of(name).write_bytes(new.encode())
+    for news, names in told.items():
+        print(f"{len(names)} of {len(GOLDENS)} scripts: {', '.join(names)}\n{news}")
+    if not told:
+        print(f"{len(GOLDENS)} scripts, and none has changed")
+
+
 if __name__ == "__main__":
-    for folder, cases in ((GOLDEN, CASES), (GOLDEN / "profiles", PROFILE_CASES)):
-        folder.mkdir(exist_ok=True)
-        for old in folder.glob("*.sh"):
-            old.unlink()
-        for name, spec in cases.items():
-            (folder / f"{name}.sh").write_text(render(spec))
+    if sys.argv[1:]:
+        print("".join(kept(name) for name in sys.argv[1:]), end="")
+    else:
+        refresh()

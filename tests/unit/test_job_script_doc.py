@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from job_scripts import GOLDEN
+from job_scripts import CASES, render
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "job-script.md").read_text()
@@ -31,10 +31,9 @@ def names_of_tests() -> set[str]:
 @cache
 def sources(file: str) -> list[str]:
     """The scripts that are rendered, or a file of the package."""
-    return [
-        path.read_text()
-        for path in (GOLDEN.glob("*.sh") if file == "job.sh" else [ROOT / "rampup" / file])
-    ]
+    if file == "job.sh":
+        return [render(spec) for spec in CASES.values()]
+    return [(ROOT / "rampup" / file).read_text()]
 
 
 def test_every_rule_and_every_fault_is_listed_once() -> None:
@@ -57,7 +56,7 @@ def test_a_row_is_true(row: dict[str, str]) -> None:
 
 
 def test_the_script_that_is_shown_is_a_real_one() -> None:
-    script = (GOLDEN / "gpus-per-node.sh").read_text()
+    script = render(CASES["gpus-per-node"])
     blocks = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
     places = [script.find(block) for block in blocks]
     assert len(blocks) >= 8 and -1 not in places
