@@ -13,6 +13,8 @@ RampupError                 exit 1   something failed
 from collections.abc import Iterable
 
 MOST_LISTED = 60
+OUTCOME_CODES = {"completed": 0, "failed": 100, "cancelled": 103, "timeout": 104}
+"""Exit codes of `wait` and of a foreground `run`, by the state of the run."""
 
 
 class RampupError(Exception):

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from rampup.core.engines.lightning_version import check_installed
+from rampup.core.engines.lightning import check_installed
 from rampup.core.settings import Settings
 from rampup.errors import RampupError, Superseded, nearest
 from rampup.rundir.files import RunDir

@@ -8,9 +8,9 @@ from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option, study_option
 from rampup.errors import RampupError, SchedulerError, UsageError
 from rampup.rundir import find as runs
-from rampup.rundir.files import RunDir, State
-from rampup.runs.create import ask_to_stop, cancel
-from rampup.runs.state import state_of
+from rampup.rundir.files import RunDir
+from rampup.runs.state import State, state_of
+from rampup.runs.stop import ask_to_stop, cancel
 
 END_WITHIN_S = 20.0
 SAVE_WITHIN_S = 600.0

@@ -14,10 +14,10 @@ from rampup.cli.list import SHOWN, age, describe_briefly, state_words, tell_noth
 from rampup.cli.studies import tell_states
 from rampup.errors import SchedulerError
 from rampup.rundir import find as runs
-from rampup.rundir.files import RunDir, State
+from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 from rampup.rundir.schema import number
-from rampup.runs.state import Seen, look, states_of
+from rampup.runs.state import Observation, State, observe, states_of
 from rampup.study import columns as side_by_side
 from rampup.study.members import find, find_lost_submissions
 
@@ -52,7 +52,7 @@ def compare(
         with contextlib.suppress(SchedulerError, OSError):  # who only looks can do without
             find_lost_submissions(found)
     whole = show_all or wanted or study is not None
-    seen = [look(run) for run in (found if whole else found[:SHOWN])]
+    seen = [observe(run) for run in (found if whole else found[:SHOWN])]
     states = states_of(seen, causes=False)
     rows = [row_of(one, states[one.run.path]) for one in seen]
     rows = [row for row in rows if wanted in (None, row.told["state"])]
@@ -85,7 +85,7 @@ def compare(
     return 0
 
 
-def row_of(seen: Seen, state: State) -> Row:
+def row_of(seen: Observation, state: State) -> Row:
     told, config = describe_briefly(seen, state), seen.run.config
     own = {key: told[key] for key in ("id", "name", "state", "attempts", "ranks", "created")}
     own |= {
@@ -161,7 +161,7 @@ def to_report(name: str) -> tuple[Path, list[RunDir], "Points"]:
     from rampup.report.points import Points
 
     study = find(name)
-    seen = [look(run) for run in study.runs()]
+    seen = [observe(run) for run in study.runs()]
     states = states_of(seen, causes=False)
     rows = [row_of(one, states[one.run.path]) for one in seen]
     metric, names = headline(rows), usual(rows)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rampup.cli import output
-from rampup.rundir.files import RunDir, State
-from rampup.runs.state import state_of
+from rampup.rundir.files import RunDir
+from rampup.runs.state import State, state_of
 from rampup.runs.summary import (
     best_of,
     checkpoints_of,

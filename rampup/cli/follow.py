@@ -21,7 +21,7 @@ from rampup.cli.ending import tell_end
 from rampup.cli.wait import patience
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import read_json
-from rampup.runs.state import state_of
+from rampup.runs.state import state_of, was_resubmitted_since
 
 POLL_S, LATER_POLL_S = 0.05, 0.25
 AT_FIRST_S = 5.0
@@ -170,7 +170,7 @@ def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_
 def is_ours(run: RunDir, attempt: AttemptDir) -> bool:
     """Whether it belongs to what was started last: after `resume` the newest attempt is an old one
     for a while."""
-    return not run.handed_over_after(attempt.facts)
+    return not was_resubmitted_since(run, attempt.facts)
 
 
 def follow_foreground(

@@ -9,10 +9,10 @@ import click
 from rampup.cli import output
 from rampup.cli.arguments import json_option, study_option
 from rampup.rundir import find as runs
-from rampup.rundir.files import AttemptDir, State
+from rampup.rundir.files import AttemptDir
 from rampup.rundir.history import spent_s
 from rampup.rundir.records import Record
-from rampup.runs.state import Seen, look, states_of
+from rampup.runs.state import Observation, State, observe, states_of
 
 SHOWN = 20
 
@@ -49,7 +49,7 @@ def command(
 
         return compare(study, columns, sort, wanted, show_all, as_json)
     found = runs.all_runs()
-    chosen = [look(run) for run in (found if show_all or wanted else found[:SHOWN])]
+    chosen = [observe(run) for run in (found if show_all or wanted else found[:SHOWN])]
     states = states_of(chosen, causes=False)
     rows = [describe_briefly(seen, states[seen.run.path]) for seen in chosen]
     rows = [row for row in rows if wanted in (None, row["state"])]
@@ -72,7 +72,7 @@ def tell_nothing(wanted: str | None) -> int:
     return 0
 
 
-def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
+def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
     run, attempt, facts = seen
     name, created = runs.told_by_name(run)
     # of most runs the directory is not read a second time
@@ -92,7 +92,7 @@ def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
     }
 
 
-def spent(seen: Seen, earlier: list[AttemptDir]) -> float | None:
+def spent(seen: Observation, earlier: list[AttemptDir]) -> float | None:
     """Over all attempts. Of the newest, `look` has read what is needed; most runs have no other."""
     last = spent_s(seen.attempt, seen.facts) if seen.attempt else None
     if not earlier:

@@ -14,7 +14,7 @@ from rampup.rundir.damage import damage_of
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import attempts_of, effective_ratio
 from rampup.runs.summary import checkpoints_of, describe, phases_of, total_wall_s
-from rampup.schedulers.slurm.usage import Usage
+from rampup.schedulers.base import Usage
 
 
 @click.command()

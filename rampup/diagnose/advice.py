@@ -8,7 +8,7 @@ worth more than the time to read it.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rampup.diagnose.preflight import Finding
+from rampup.core.finding import Finding
 
 SHORT_S = 30.0
 """In a shorter run the phases say little: starting up is most of it."""

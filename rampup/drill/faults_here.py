@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from rampup.drill import victims
 from rampup.drill.scene import Impossible, Lost, Scene, TooLate
-from rampup.runs import create as submit
+from rampup.runs import stop
 from rampup.runtime.checkpoints import store as checkpoint
 from rampup.schedulers.slurm.options import clock
 
@@ -68,7 +68,7 @@ def _wait_for(scene: Scene, find: Callable[[], Found]) -> Found:
 def stop_and_save(scene: Scene) -> None:
     """As `rampup cancel --save`."""
     scene.wait_for_training()
-    submit.ask_to_stop(scene.run)
+    stop.ask_to_stop(scene.run)
     scene.wait(
         lambda: scene.state().ended,
         "it stops when it is asked to",
@@ -86,7 +86,7 @@ def cancel(scene: Scene) -> None:
 
 
 def _cancel(scene: Scene) -> None:
-    submit.cancel(scene.run)
+    stop.cancel(scene.run)
     if scene.wait_for_end().name == "completed":
         raise TooLate
 

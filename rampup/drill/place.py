@@ -15,6 +15,7 @@ from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import Refused
 from rampup.sandbox import layout as sandboxes
 from rampup.sandbox.layout import Layout, Options
+from rampup.schedulers import find_scheduler
 from rampup.schedulers.slurm import allocation
 
 NO_SLURM = "there is no Slurm here: rampup sandbox up, then --on sandbox"
@@ -44,7 +45,7 @@ class Place(Struct, frozen=True):
 
 def place_of(spec: RunSpec) -> Place:
     cluster = spec.cluster
-    if cluster.scheduler == "local":
+    if find_scheduler(cluster.scheduler).is_here:
         return Place("here", cluster)
     if allocation.is_here(cluster):
         raise Refused(

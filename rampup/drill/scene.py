@@ -15,7 +15,8 @@ from pathlib import Path
 from rampup.core.spec import RunSpec
 from rampup.drill.stage import Stage
 from rampup.errors import RampupError
-from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.runs.state import State
 
 HELP_AT_MOST = 3
 SETTLED_S = 6.0

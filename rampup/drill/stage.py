@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rampup.core.spec import RunSpec
+from rampup.diagnose.preflight import preflight
 from rampup.drill import victims
 from rampup.drill.place import Place
 from rampup.errors import RampupError, SchedulerError
-from rampup.rundir.files import RunDir, State
-from rampup.runs import create as submit
-from rampup.runs import resume as restart
-from rampup.runs.state import state_of
+from rampup.rundir.files import RunDir
+from rampup.runs import resume
+from rampup.runs.create import create_run, plan_new_run
+from rampup.runs.plan import CheckedPlan, Plan, make_plan
+from rampup.runs.start import start
+from rampup.runs.state import State, state_of
 from rampup.schedulers.slurm import options as slurm_options
 from rampup.schedulers.slurm import query as slurm_query
 from rampup.schedulers.slurm import submit as slurm
@@ -41,7 +44,7 @@ class Stage:
     # acting ---------------------------------------------------------------------------------------
 
     def start(self, spec: RunSpec, root: Path | None = None) -> RunDir:
-        run = submit.make_run(spec, self._tell, root or self.root)
+        run = create_run(self._check(plan_new_run(spec, root or self.root)))
         self._tell = lambda note: None  # the same notes for every run
         self._specs[run.path] = spec
         self._hand_over(run, spec)
@@ -49,20 +52,26 @@ class Stage:
 
     def resume(self, run: RunDir, options: dict[str, str]) -> None:
         """As `rampup resume` does."""
-        restart.refuse_unless_ended(run)
-        spec = restart.spec_again(run, None, options, ())
-        with restart.alone(run):
-            restart.refuse_unless_ended(run)
-            restart.prepare(run, spec, False, self._tell)
+        resume.refuse_unless_ended(run)
+        spec = resume.rebuild_spec(run, None, options, ())
+        with resume.resume_alone(run):
+            resume.refuse_unless_ended(run)
+            resume.rewrite(run, self._check(make_plan(spec, run.path)), None)
             self._hand_over(run, spec)
 
     def _hand_over(self, run: RunDir, spec: RunSpec) -> None:
-        launcher = submit.start(run, spec, detach=False)
+        launcher = start(run, spec, detach=False)
         if launcher is not None:
             self._launchers.append(launcher)
         self._seen = None
 
     # looking --------------------------------------------------------------------------------------
+
+    def _check(self, plan: Plan) -> CheckedPlan:
+        checked = preflight(plan)
+        for note in checked.notes:
+            self._tell(f"note: {note.cause}; try: {note.remedy}")
+        return checked
 
     def state(self, run: RunDir) -> State:
         """As a reader sees it, not older than a moment."""

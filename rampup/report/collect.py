@@ -17,10 +17,10 @@ from rampup.diagnose.why.explain import explain
 from rampup.report.facts import facts_of
 from rampup.report.story import LARGEST, NOT_MEASURED, Curve, Story, finite
 from rampup.rundir.damage import damage_of
-from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import Attempt, attempts_of
 from rampup.rundir.records import Record, read_json
-from rampup.runs.state import state_of
+from rampup.runs.state import State, state_of
 from rampup.runs.summary import NOT_METRICS, best_of, merged, total_wall_s
 
 LOG_LINES = 60

@@ -1,9 +1,11 @@
 """What the rules of diagnose/advice.py look at, taken from the story of one run. Pure: nothing is
 read here."""
 
+from rampup.config.clusters import LOCAL
 from rampup.core.units import memory_mb
 from rampup.diagnose.advice import Facts
 from rampup.report.story import Story, finite, table
+from rampup.schedulers import find_scheduler
 
 
 def facts_of(story: Story) -> Facts:
@@ -65,7 +67,8 @@ def samples(story: Story, name: str) -> list[float]:
 
 def cpus_of(story: Story) -> int | None:
     """Of a node, as its samples say; env.json tells of the machine where the run was submitted."""
-    local = table(story.config.get("cluster")).get("scheduler", "local") == "local"
+    scheduler = find_scheduler(str(table(story.config.get("cluster")).get("scheduler") or LOCAL))
+    local = scheduler.is_here
     here = finite(story.env.get("cpus")) if local else None
     return int(min(samples(story, "cpus"), default=here or 0)) or None
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rampup.diagnose.preflight import Finding
+from rampup.core.finding import Finding
 from rampup.report import class_charts, model_graph
 from rampup.report.charts import COLOURS, MOST_NODES, Chart, colour_of
 from rampup.report.story import NOT_MEASURED, Story, finite, table

@@ -6,11 +6,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from rampup.core.finding import Finding
 from rampup.diagnose.advice import Undefined
-from rampup.diagnose.preflight import Finding
-from rampup.rundir.files import RunDir, State
+from rampup.rundir.files import RunDir
 from rampup.rundir.history import Attempt
 from rampup.rundir.records import Record
+from rampup.runs.state import State
 
 LARGEST = 1e300
 NOT_MEASURED = "not measured"

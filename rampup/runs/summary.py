@@ -4,19 +4,19 @@ never writes."""
 from typing import Any
 
 from rampup.core.engines.torch import lower_is_better
-from rampup.rundir.files import RunDir, State
+from rampup.errors import OUTCOME_CODES
+from rampup.rundir.files import RunDir
 from rampup.rundir.history import spent_s
 from rampup.rundir.records import Record
 from rampup.rundir.schema import number
-from rampup.runs.state import state_of
-from rampup.runtime.outcome import CODES
+from rampup.runs.state import State, state_of
 
 NOT_METRICS = ("t", "step", "epoch")
 
 
 def exit_code(state: State) -> int | None:
     """What `wait` and a foreground `run` exit with; None while it goes on."""
-    return CODES.get(state.name)
+    return OUTCOME_CODES.get(state.name)
 
 
 def describe(run: RunDir) -> dict[str, Any]:

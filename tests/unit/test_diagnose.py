@@ -15,7 +15,8 @@ from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
 from rampup.datasets.sets import MNIST
 from rampup.diagnose import preflight as catalogue
 from rampup.diagnose.checks import machine, request
-from rampup.diagnose.preflight import Finding, doctor, preflight
+from rampup.core.finding import Finding
+from rampup.diagnose.preflight import doctor, preflight
 from rampup.errors import Refused
 from rampup.schedulers.slurm import check as slurm
 

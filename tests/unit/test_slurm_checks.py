@@ -21,7 +21,8 @@ from slurm_sites import (
 
 from rampup.core.spec import RecipeInfo
 from rampup.datasets import fetch
-from rampup.diagnose.preflight import Finding, doctor, preflight
+from rampup.core.finding import Finding
+from rampup.diagnose.preflight import doctor, preflight
 from rampup.schedulers.slurm import check as slurm
 from rampup.schedulers.slurm import mounts as storage
 from rampup.schedulers.slurm import site as slurm_site

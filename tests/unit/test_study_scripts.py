@@ -11,7 +11,7 @@ import pytest
 from job_scripts import make_spec
 
 from rampup.core.spec import RunSpec
-from rampup.diagnose.preflight import Finding
+from rampup.core.finding import Finding
 from rampup.errors import Refused
 from rampup.rundir.files import RunDir
 from rampup.schedulers.slurm import arrays

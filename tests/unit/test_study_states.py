@@ -15,7 +15,9 @@ from rampup.rundir import records
 from rampup.rundir.files import RunDir
 from rampup.runs import state as states
 from rampup.schedulers.slurm import query as slurm_query
-from rampup.schedulers.slurm.query import Answer, Job, each_of, key_of
+from rampup.schedulers.slurm.query import SlurmAnswer, each_of
+from rampup.schedulers.slurm.jobs import SlurmJob
+from rampup.schedulers.base import job_key
 from rampup.study import members
 from rampup.study.columns import check, headline, more_is_better, values_of
 from rampup.study.grid import Point
@@ -60,8 +62,8 @@ def submitted(run: RunDir, **more: Any) -> None:
 
 def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, **jobs: str) -> rundir.State:
     """The state when Slurm says this of these jobs."""
-    answer = Answer(
-        {key_of(job.strip("j"), "it-pack1"): Job(state) for job, state in jobs.items()}, time.time()
+    answer = SlurmAnswer(
+        {job_key(job.strip("j"), "it-pack1"): SlurmJob(state) for job, state in jobs.items()}, time.time()
     )
     monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)

@@ -20,7 +20,8 @@ from rampup.diagnose.why.logs import Frame, clean, last_of, lines_of, tail, trac
 from rampup.diagnose.why.wording import Words
 from rampup.rundir import failures as causes
 from rampup.rundir import files as rundir
-from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.runs.state import State
 from rampup.rundir.records import append_json, write_json
 
 ROOT = Path(__file__).parents[2]

@@ -29,8 +29,9 @@ from rampup.diagnose.why.problems import Clue
 from rampup.rundir import failures as causes
 from rampup.rundir import schema as shapes
 from rampup.rundir.failures import Suspect
-from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
+from rampup.runs.state import State
 
 NEAR_THE_END = 15
 """A traceback with more lines after it is not what ended the program."""

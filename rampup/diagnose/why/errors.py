@@ -4,7 +4,7 @@ knows.
 """
 
 from rampup.diagnose.why.problems import Problem
-from rampup.rundir.files import TORN
+from rampup.runs.state import TORN
 
 ERRORS = (
     # exceptions that tell what to do --------------------------------------------------------------

@@ -11,15 +11,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rampup.diagnose.preflight import Finding, Level
+from rampup.core.finding import Finding, Level
 from rampup.diagnose.why.clues import Case, gather
 from rampup.diagnose.why.endings import ENDINGS
 from rampup.diagnose.why.errors import ERRORS
 from rampup.diagnose.why.logs import clean
 from rampup.diagnose.why.problems import Clue, Kind, Problem
 from rampup.diagnose.why.wording import Words
-from rampup.rundir.files import AttemptDir, RunDir, State
-from rampup.runs.state import state_of
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.runs.state import State, state_of
 
 PROBLEMS: tuple[Problem, ...] = (*ENDINGS, *ERRORS)
 EARLIER = 3

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rampup.core.engines import keras as keras_version
+from rampup.core.engines.base import find_version
 from rampup.engines.keras.setup import tf, without_chatter
 from rampup.engines.keras.world import World
 from rampup.errors import RampupError
@@ -36,7 +37,7 @@ class Horovod(World):
 
     @property
     def gradients(self) -> str:
-        return f"Horovod {keras_version.of('horovod')}"
+        return f"Horovod {find_version('horovod')}"
 
     def add_up(self, flat: Any) -> Any:
         return self._hvd.allreduce(flat, op=self._hvd.Sum)

@@ -8,7 +8,7 @@ of `model.fit`; what hangs on the rest of it would be dropped without a word.
 from collections.abc import Mapping
 from typing import Any
 
-from rampup.core.engines import keras as keras_version
+from rampup.core.engines.base import find_version
 from rampup.core.settings import Settings
 from rampup.engines.keras.scores import OWN_LOOP
 from rampup.engines.keras.setup import tf_keras
@@ -22,7 +22,7 @@ def refuse_what_is_no_model(model: Any, origin: str) -> None:
     if not isinstance(model, tf_keras.Model):
         module = type(model).__module__
         if module.startswith("keras."):
-            old = str(keras_version.of("keras")).startswith("2.")  # beside TensorFlow 2.15
+            old = str(find_version("keras")).startswith("2.")  # beside TensorFlow 2.15
             what = (
                 "the package keras, not of tf_keras"
                 if old

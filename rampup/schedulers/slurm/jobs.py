@@ -1,9 +1,33 @@
-"""Slurm's reasons in words that a person who is not an expert understands."""
+"""A job as Slurm tells of it: what its state means, why it waits, in words that a person who is not
+an expert understands."""
 
 import time
 
-from rampup.schedulers.slurm.query import Job
+from rampup.schedulers.base import End, Job
 
+GOING_ON = (
+    "PENDING",
+    "CONFIGURING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "SPECIAL_EXIT",
+    "RESIZING",
+    "SUSPENDED",
+    "STOPPED",
+)
+ACTIVE = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT")
+CAUSES = {
+    "TIMEOUT": "the time limit was reached",
+    "NODE_FAIL": "a node of the job failed",
+    "OUT_OF_MEMORY": "the job used more memory than it asked for (--mem)",
+    "PREEMPTED": "a job with a higher priority took its nodes",
+    "BOOT_FAIL": "a node did not boot",
+    "DEADLINE": "its deadline passed",
+}
+"""States of a job that Slurm ended."""
+ENDS: dict[str, End] = {"COMPLETED": "completed", "CANCELLED": "cancelled", "TIMEOUT": "timeout"}
+"""All others are failures."""
+ENDED_ITSELF = ("FAILED", "COMPLETED", "COMPLETING")
 REASONS = {
     "None": "it was just submitted",
     "Priority": "other jobs have a higher priority",
@@ -33,7 +57,33 @@ REASONS = {
 }
 
 
-def reason_in_words(job: Job) -> str:
+class SlurmJob(Job, frozen=True):
+    @property
+    def running(self) -> bool:
+        return self.state in ACTIVE
+
+    @property
+    def ended(self) -> bool:
+        return self.state not in GOING_ON + ACTIVE
+
+    @property
+    def end(self) -> End:
+        return ENDS.get(self.state, "failed")
+
+    @property
+    def cause(self) -> str:
+        return CAUSES.get(self.state, "")
+
+    @property
+    def ended_itself(self) -> bool:
+        return self.state in ENDED_ITSELF
+
+    @property
+    def waits_for(self) -> str:
+        return describe_wait(self)
+
+
+def describe_wait(job: Job) -> str:
     plain = REASONS.get(job.reason.split(",")[0].strip("() "), job.reason)
     words = f"it waits: {plain}" + (f" ({job.reason})" if job.reason not in (plain, "None") else "")
     try:
