@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rampup.config.recipes import load
-from rampup.core.engines.torch import ENGINES
+from rampup.core.engines import ENGINES
 from rampup.drill.compare import rows_of
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.runtime.checkpoints.state_files import from_files
@@ -54,7 +54,9 @@ class Case:
         self.codes: list[int] = []
         self.entry, self.engine, self.recipe = entry, engine, recipe
         self.train = (
-            {name: setting.default for name, setting in ENGINES[engine].items()} | SMALL | train
+            {name: setting.default for name, setting in ENGINES[engine].settings.items()}
+            | SMALL
+            | train
         )
         self.own = train
 

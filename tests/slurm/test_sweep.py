@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rampup.runs.state import SUBMITTED_WITHIN_S
 from rampup.rundir.files import RunDir
+from rampup.runs.state import SUBMITTED_WITHIN_S
 
 from .conftest import Sandbox
 

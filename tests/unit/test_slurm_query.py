@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rampup.core.spec import Cluster
+from rampup.schedulers.base import job_key
 from rampup.schedulers.slurm.jobs import SlurmJob
 from rampup.schedulers.slurm.query import ask
-from rampup.schedulers.base import job_key
 
 CLUSTER = Cluster(name="site", scheduler="slurm")
 

@@ -11,10 +11,10 @@ from rampup.rundir import files as rundir
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
 from rampup.runs import state as states
-from rampup.schedulers.slurm import query as slurm_query
-from rampup.schedulers.slurm.query import SlurmAnswer
-from rampup.schedulers.slurm.jobs import SlurmJob
 from rampup.schedulers.base import job_key
+from rampup.schedulers.slurm import query as slurm_query
+from rampup.schedulers.slurm.jobs import SlurmJob
+from rampup.schedulers.slurm.query import SlurmAnswer
 
 BEGUN: dict[str, Any] = {
     "launcher": "srun",
@@ -55,12 +55,12 @@ def attempt(run: RunDir, facts: dict[str, Any]) -> None:
 
 def told(
     run: RunDir, monkeypatch: pytest.MonkeyPatch, *jobs: tuple[str, str], problem: str = ""
-) -> rundir.State:
+) -> states.State:
     """The state when Slurm says this of these jobs."""
     answer = SlurmAnswer(
         {job_key(job, "it-abc234"): SlurmJob(state) for job, state in jobs}, time.time(), problem
     )
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -166,7 +166,7 @@ def test_ids_that_were_used_before_are_told_apart(
     )
     submitted(other)
     answer = SlurmAnswer({job_key("7", "it-xyz789"): SlurmJob("RUNNING")}, time.time())
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     found = states.states_of([states.observe(run), states.observe(other)])
     assert (found[run.path].name, found[other.path].name) == ("failed", "running")

@@ -21,8 +21,8 @@ from rampup.diagnose.why.wording import Words
 from rampup.rundir import failures as causes
 from rampup.rundir import files as rundir
 from rampup.rundir.files import AttemptDir, RunDir
-from rampup.runs.state import State
 from rampup.rundir.records import append_json, write_json
+from rampup.runs.state import State
 
 ROOT = Path(__file__).parents[2]
 FAILED: dict[str, Any] = {
