@@ -21,8 +21,7 @@ size = 4
 kind = "plain"
 """
 CHECK = """
-from rampup.errors import Refused
-from rampup.core.spec import Needs
+from rampup.recipe import Needs, Refused
 
 def check(settings):
     if settings.size > 8:
