@@ -33,6 +33,8 @@ class UsageError(RampupError):
 
 
 class Refused(RampupError):
+    """The configuration or the preflight checks do not allow the run, and nothing was started."""
+
     exit_code = 3
 
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from rampup.core import moved
 from rampup.core.engines.lightning import check_installed
 from rampup.core.settings import Settings
 from rampup.errors import RampupError, Superseded, nearest
@@ -55,6 +56,8 @@ def work(run: RunDir, context: RankContext) -> None:
 def load_task(config: Record, settings: Settings) -> Any:
     """What `entry` names: `train:Mnist` in the recipe's own package or folder, or a user's
     LightningModule."""
+    if not config.get("builtin"):
+        moved.install()
     if config["engine"] == "lightning":
         from rampup.engines.lightning.target import Target
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rampup.core import moved
 from rampup.core.engines import ENGINES, NO_ENGINE, find_engine
 from rampup.core.settings import Settings
 from rampup.core.spec import Needs, RecipeInfo, Setting, SettingType, Value
@@ -174,6 +175,7 @@ def check_settings(recipe: RecipeInfo, values: Mapping[str, Value]) -> RecipeInf
             f"check = {recipe.check!r} in {ORIGIN}: there is no {file}", 'check = "settings:check"'
         )
     made = importlib.util.module_from_spec(where)
+    moved.install()
     where.loader.exec_module(made)
     if not hasattr(made, name):
         raise Refused(

@@ -11,6 +11,8 @@ from rampup.errors import nearest
 
 
 class Settings(Mapping[str, Any]):
+    """The settings of a run: a mapping whose values are attributes, too. It can't be changed."""
+
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rampup.core import paths as places
 from rampup.datasets import idx
-from rampup.datasets.sets import DataFile, DataSet, named
+from rampup.datasets.sets import DataFile, DataSet, named, weights_name
 from rampup.errors import RampupError, Refused
 
 if TYPE_CHECKING:
@@ -43,11 +43,17 @@ def cache_root() -> Path:
 
 
 def folder(name: str) -> Path:
-    """Where the set is."""
+    """The folder of a data set on this machine; refused when `rampup fetch` has not brought it."""
     place = cache_root() / named(name).name
     if not place.is_dir():
         raise Refused(f"data set {name} is not on this machine: no {place}", f"rampup fetch {name}")
     return place
+
+
+def weights_file(model: str) -> Path:
+    """The file with a model's trained weights; refused when `rampup fetch` has not brought it."""
+    data = named(weights_name(model))
+    return folder(data.name) / data.files[0].name
 
 
 def check(name: str) -> None:

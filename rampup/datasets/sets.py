@@ -115,6 +115,7 @@ TRAINED = {
 
 
 def weights_name(model: str) -> str:
+    """The name under which `rampup fetch` knows the trained weights of a model."""
     return f"weights:{model}"
 
 
@@ -129,6 +130,11 @@ WEIGHTS = {
     )
     for model, (stem, size, sha256) in TRAINED.items()
 }
+
+
+def known_weights() -> list[str]:
+    """The models whose trained weights `rampup fetch` can bring."""
+    return list(TRAINED)
 
 
 def all_sets() -> list[DataSet]:

@@ -22,9 +22,7 @@ size = 4
 kind = "plain"
 """
 CHECK = """
-from rampup.runs.plan import make_plan
-from rampup.errors import Refused
-from rampup.core.spec import Needs
+from rampup.recipe import Needs, Refused
 
 def check(settings):
     if settings.size > 8:

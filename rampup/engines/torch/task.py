@@ -16,7 +16,7 @@ from rampup.core.settings import Settings
 
 
 class Data(Protocol):
-    """Samples that are asked for by whole batches; `rampup.data.memory.TensorData` is one."""
+    """Samples that are asked for by whole batches; `rampup.torch.TensorData` is one."""
 
     def __len__(self) -> int: ...
 
@@ -46,9 +46,8 @@ class Task:
         """What a batch of the training data looks like in this epoch, counted from 1; it is on the
         device already.
 
-        Draw random numbers from the epoch and the number of each sample
-        (`rampup.data.augment.draws`), and the run is the same on any number of ranks and after a
-        resume.
+        Draw random numbers from the epoch and the number of each sample (`rampup.torch.draws`), and
+        the run is the same on any number of ranks and after a resume.
         """
         return batch
 
