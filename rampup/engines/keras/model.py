@@ -129,7 +129,8 @@ def check_compile_settings(
         ),
         (
             scheduled and has_own_schedule(optimizer),
-            f"schedule={settings.schedule} warmup_steps={settings.warmup_steps} beside the optimizer's own schedule",
+            f"schedule={settings.schedule} warmup_steps={settings.warmup_steps} beside the "
+            "optimizer's own schedule",
             "leave one of the two out",
         ),
     ):
@@ -176,9 +177,10 @@ def build_loss(loss: Any) -> PerSample:
         )
     if isinstance(known, tf_keras.losses.Loss):
         if known.reduction == tf_keras.losses.Reduction.SUM:
-            message = f"loss {known.name} has reduction='sum', and the engine takes the mean over the samples"
             raise RampupError(
-                message, "leave the reduction out, and multiply the learning rate by the batch size"
+                f"loss {known.name} has reduction='sum', and the engine takes the mean over the "
+                "samples",
+                "leave the reduction out, and multiply the learning rate by the batch size",
             )
         # not by get_config, which many classes of users do not have
         known = copy.copy(known)
@@ -241,7 +243,8 @@ def _rebuild(given: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
     ]
     lost = [name for name in named if name not in (*config, "name", "dtype")]
     if lost:
-        message = f"metric {given.name}: get_config() of {kind.__name__} does not tell its argument {lost[0]!r}"
+        config_name = f"get_config() of {kind.__name__}"
+        message = f"metric {given.name}: {config_name} does not tell its argument {lost[0]!r}"
         raise RampupError(
             message, f"add it: return {{**super().get_config(), {lost[0]!r}: self.{lost[0]}}}"
         )

@@ -98,7 +98,7 @@ def seed_everything(seed: int) -> None:
 
 
 def coordination_service() -> Any:
-    """Return TensorFlow's key-value store of several workers: one sets keys, others wait for them."""
+    """Return TensorFlow's key-value store: one worker sets a key, others wait for it."""
     from tensorflow.python.eager import context
 
     return context.context()

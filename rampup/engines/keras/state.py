@@ -1,4 +1,4 @@
-"""The complete state of a training with Keras: taken between two steps, restored by a later attempt.
+"""The complete state of a training with Keras: taken between two steps, restored on a resume.
 
 Weights, optimizer and running sums are the same on every rank and come from the first; random
 numbers and the statistics of batch normalisation differ, and are gathered from all. The generators
@@ -46,7 +46,7 @@ class State:
     def take(
         self, step: int, best: Best | None, facts: dict[str, Any], is_best: bool = False
     ) -> Snapshot:
-        """Copy the state. All ranks call it at the same step; only rank 0 gets something to write."""
+        """Copy the state. All ranks call it at the same step; only rank 0 gets files to write."""
         replicas = range(self._world.local_replicas)
         own = [random_state(), *(pack(self._values(replica)) for replica in replicas)]
         ranks = self._world.gather(np.concatenate(own))
@@ -109,9 +109,8 @@ class State:
             values = values[:1]
         for copy, value in zip(copies, values, strict=True):
             if tuple(copy.shape) != np.shape(value):
-                raise ValueError(
-                    f"{variable.name} had the shape {np.shape(value)}, and has {tuple(copy.shape)} now"
-                )
+                then, now = np.shape(value), tuple(copy.shape)
+                raise ValueError(f"{variable.name} had the shape {then}, and has {now} now")
             copy.assign(tf.cast(value, copy.dtype))
 
 

@@ -59,7 +59,7 @@ class ArrayData:
 
 
 def _is_rows(part: Any) -> bool:
-    """Return whether a list has rows of plain Python, and not an array for each input of a model."""
+    """Return whether a list has rows of plain Python, not an array for each input of a model."""
     return isinstance(part, list) and not all(hasattr(each, "shape") for each in part)
 
 
@@ -91,7 +91,10 @@ class Task:
         raise NotImplementedError
 
     def end(self, model: tf_keras.Model) -> Mapping[str, Any]:
-        """Return facts to print and to keep, such as a prediction; after the last step, on rank 0."""
+        """Return facts to print and to keep, such as a prediction.
+
+        Rank 0 calls it after the last step.
+        """
         return {}
 
 

@@ -236,15 +236,16 @@ def _import_horovod() -> Any:
             import horovod.tensorflow
     except (ImportError, tf.errors.OpError) as error:
         # built for another framework, or for another TensorFlow
+        reason = str(error).splitlines()[0]
         raise RampupError(
-            f"Horovod can't be used with this TensorFlow {tf.__version__}: {str(error).splitlines()[0]}",
+            f"Horovod can't be used with this TensorFlow {tf.__version__}: {reason}",
             keras_version.BUILD_HOROVOD,
         ) from error
     return horovod.tensorflow
 
 
 def build_world(wish: str, context: RankContext, devices: list[str]) -> World:
-    """Build the world for `strategy=auto|single|mirrored|multiworker|horovod`, and start TensorFlow."""
+    """Start TensorFlow for `strategy=auto|single|mirrored|multiworker|horovod`."""
     # one worker may have several GPUs
     kind = _best_strategy(context, devices) if wish in ("auto", "multiworker") else wish
     if kind not in SEVERAL and context.world_size > 1:
@@ -254,7 +255,8 @@ def build_world(wish: str, context: RankContext, devices: list[str]) -> World:
         )
     if kind == "horovod" and len(devices) > 1:
         raise RampupError(
-            f"strategy=horovod trains on one device per rank, and rank {context.rank} has {len(devices)}",
+            "strategy=horovod trains on one device per rank, and "
+            f"rank {context.rank} has {len(devices)}",
             "as many --tasks-per-node as --gpus-per-node; cpu_devices=1",
         )
     if kind == "horovod" and context.world_size > 1:
@@ -286,7 +288,8 @@ def _best_strategy(context: RankContext, devices: list[str]) -> str:
 def _multiworker(context: RankContext) -> tf.distribute.Strategy:
     if not os.environ.get("TF_CONFIG"):
         raise RampupError(
-            f"strategy=multiworker: TF_CONFIG is not set for rank {context.rank} of {context.world_size}",
+            "strategy=multiworker: TF_CONFIG is not set for "
+            f"rank {context.rank} of {context.world_size}",
             "at most 14 ranks on a node can have it: use fewer --tasks-per-node",
         )
     try:

@@ -67,7 +67,7 @@ class ClassPass:
         self._made: tuple[Any, Any] = (None, None)
 
     def run(self) -> dict[str, float]:
-        """Count one pass. All ranks call it after a validation, while the module is in eval mode."""
+        """Count one pass. All ranks call it after a validation, with the module in eval mode."""
         if self._impossible:
             return {}
         sizes = [self._classes**2, 2 * self._classes * THRESHOLDS, 1]
@@ -139,7 +139,8 @@ class ClassPass:
         if not is_map_style(loader) or own_batches or by_hand:
             if self._world.size > 1 and not by_hand:
                 raise RampupError(
-                    "the validation data can't be divided among ranks so that each sample counts once",
+                    "the validation data can't be divided among ranks so that each sample counts "
+                    "once",
                     "give val_dataloader a DataLoader with numbered samples and a batch_size",
                 )
             return loader if limit == float("inf") else _FirstBatches(loader, int(limit))

@@ -334,7 +334,7 @@ class Training(plugins.NoBatchHooks):
         return votes[:3]
 
     def _is_due(self, step: int) -> bool:
-        """Return whether a checkpoint is due by steps, of which a batch may take several, or by epochs."""
+        """Return whether a checkpoint is due by steps (a batch may take several) or by epochs."""
         cadence, last = self.job.saving.cadence, self.checked_at
         self.checked_at = step
         if cadence.every.unit == "epochs":

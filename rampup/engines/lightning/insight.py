@@ -155,7 +155,7 @@ class Recorder(TorchFunctionMode):
         self._hooks = [hook for name, part in leaves for hook in self._watch(name, part)]
 
     def call(self, example: Any) -> None:
-        """Call the module as Lightning does: a tuple is several arguments, a dict has their names."""
+        """Call the module as Lightning does: a tuple is several arguments, a dict names them."""
         device = next(
             (parameter.device for parameter in self._module.parameters()), torch.device("cpu")
         )

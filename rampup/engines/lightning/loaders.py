@@ -78,8 +78,9 @@ class Loaders:
         if spent["data"] >= HEAVY * busy_s:
             self._told = True
             share = spent["data"] / busy_s
+            remedy = self._record["remedy"]
             self._say(
-                f"note: {share:.0%} of the training time goes into waiting for data; try {self._record['remedy']}"
+                f"note: {share:.0%} of the training time goes into waiting for data; try {remedy}"
             )
 
     def _set(self, loader: Any) -> None:

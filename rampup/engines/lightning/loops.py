@@ -64,7 +64,7 @@ class _WatchedEpoch(_TrainingEpochLoop):
         self._took_a_batch = self.batch_progress.total.ready > ready
 
     def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
-        """Do not count a round without a batch, the first one after a resume behind a validation."""
+        """Count no step where Lightning, resumed behind a validation, takes no batch at first."""
         if self._took_a_batch or not self._skip_next_val:
             super().on_advance_end(data_fetcher)
         else:

@@ -1,8 +1,8 @@
 """A recipe of the torch engine under Lightning: `rampup run digits engine=lightning`.
 
-engine.py wraps a Task in a Recipe: its model, loss, optimizer and data become a LightningModule. The
-global batches, the schedule and the validation are those of the torch engine: each sample counts
-once, on any number of ranks. It knows nothing about checkpoints.
+engine.py wraps a Task in a Recipe: its model, loss, optimizer and data become a LightningModule.
+The global batches, the schedule and the validation are those of the torch engine: each sample
+counts once, on any number of ranks. It knows nothing about checkpoints.
 """
 
 import warnings

@@ -44,7 +44,7 @@ class Rows:
         self._row_at, self._lr = 0, None
         self._spent_s = self._began = 0.0
 
-    # during an epoch -------------------------------------------------------------------------------
+    # during an epoch ------------------------------------------------------------------------------
 
     def begin(self, step: int) -> None:
         self._row_at, self._spent_s, self._began = step, self._busy_s(), time.perf_counter()
@@ -167,7 +167,7 @@ class Rows:
             self.best, self.new_best = Best(monitor, float(value), epoch, step), True
 
     def _monitor(self, row: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the monitor and its mode: of the settings, of the module's callbacks, or by default."""
+        """Return the monitor and its mode: of the settings, of a callback, or by default."""
         settings = self._job.settings
         if settings.monitor:
             return settings.monitor, settings.monitor_mode

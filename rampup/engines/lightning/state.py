@@ -76,7 +76,7 @@ class LoaderPositions:
         self._to_make, self._waiting = dict(state["made"]), state["passes"]
 
     def inexact_reasons(self) -> list[str]:
-        """Return why an epoch that is resumed in its middle may differ from an uninterrupted one."""
+        """Return why an epoch that is resumed in its middle may not be repeated exactly."""
         if all(is_map_style(each.loader) for each in self._passes):
             return []
         return ["the data was read forward, which is exact if it comes in the same order again"]
@@ -259,7 +259,7 @@ class State:
         """The buffers of every rank that the checkpoint has."""
 
     def take(self, step: int, meta: Mapping[str, Any]) -> Snapshot:
-        """Copy the state. All ranks call it between two steps; only rank 0 gets something to write."""
+        """Copy the state. All ranks call it between two steps; only rank 0 gets files to write."""
         ranks, kept = self._gather(), io.BytesIO()
 
         def keep(checkpoint: dict[str, Any]) -> None:

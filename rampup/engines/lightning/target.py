@@ -45,7 +45,7 @@ class Target:
         return self._data(**self._arguments(self._data)) if self._data else None
 
     def classes(self) -> tuple[str, ...]:
-        """Return the names of the classes, if the user gave them; a class's default is not a wish."""
+        """Return the class names that the user gave; a default of the class does not count."""
         return class_names(self._given.get("classes"))
 
     def workers(self) -> int | str:

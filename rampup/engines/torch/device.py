@@ -43,7 +43,8 @@ def check_precision(precision: str, device: torch.device) -> None:
         raise RampupError("precision=fp16 does not train on a CPU", "precision=fp32")
     if not bf16_is_fast():
         raise RampupError(
-            "precision=bf16: this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than in fp32",
+            "precision=bf16: this CPU has neither AVX512-BF16 nor AMX and would be about 10 times "
+            "slower than in fp32",
             "precision=fp32",
         )
 

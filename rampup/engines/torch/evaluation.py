@@ -113,8 +113,9 @@ class Evaluation:
             found: Any = self._evaluate(batch, begin)
         self._model.train()
         if not isinstance(found, Mapping) or not found:
+            name, kind = type(self._task).__name__, type(found).__name__
             raise RampupError(
-                f"evaluate() of {type(self._task).__name__} returned {type(found).__name__}, not a dict of sums",
+                f"evaluate() of {name} returned {kind}, not a dict of sums",
                 'return {"loss": ..., "accuracy": ...} with sums over the samples',
             )
         return {

@@ -1,4 +1,4 @@
-"""How the gradients of the ranks become one: not at all alone, one flat buffer on gloo, DDP on nccl.
+"""How the gradients of ranks become one: nothing to do alone, one flat buffer on gloo, DDP on nccl.
 
 Each class takes the mean loss of a piece of the global batch with the piece's share of it and adds
 up, so that any number of ranks takes the same step. `reduce` returns the mean loss of the whole

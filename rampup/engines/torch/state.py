@@ -1,4 +1,4 @@
-"""The complete state of a training with torch: taken between two steps, restored by a later attempt.
+"""The complete state of a training with torch: taken between two steps, restored on a resume.
 
 Model, optimizer, scaler and running sums are the same on every rank and come from the first; random
 numbers and buffers (the statistics of batch normalisation) differ, and are gathered from all ranks.
@@ -52,7 +52,7 @@ class State:
     def take(
         self, step: int, best: Best | None, facts: dict[str, Any], is_best: bool = False
     ) -> Snapshot:
-        """Copy the state. All ranks call it at the same step; only rank 0 gets something to write."""
+        """Copy the state. All ranks call it at the same step; only rank 0 gets files to write."""
         ranks = self._gather()
         if not ranks:
             return Snapshot(step, {}, {})
@@ -246,7 +246,7 @@ COLLECTIONS: tuple[type, ...] = (list, dict, set, deque, OrderedDict, defaultdic
 
 @contextmanager
 def preserve(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Restore random numbers, buffers and attributes afterwards, so that looking leaves no trace."""
+    """Restore random numbers, buffers and attributes after looking at a model."""
     stood = random_state(device)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     # A module that torch.jit has compiled has no Python attributes but its mode; its buffers are
