@@ -19,7 +19,7 @@ LAUNCHERS: dict[str, Launcher] = {
 
 def find_launcher(name: str) -> Launcher:
     if name not in LAUNCHERS:
-        LAUNCHERS.update(find_plugins("rampup.launchers"))
+        LAUNCHERS.update(find_plugins("rampup.launchers", besides=LAUNCHERS))
     if name not in LAUNCHERS:
         raise Refused(f"unknown launcher {name!r}", nearest(name, LAUNCHERS))
     return LAUNCHERS[name]

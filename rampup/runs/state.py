@@ -82,11 +82,14 @@ def states_of(
     questions: dict[str, list[Question]] = {}
     for seen in runs:
         run, attempt, facts = seen
-        if "pid" in facts or facts.get("outcome") == "completed":  # a process says it all itself
-            read = explained_state if causes else state_from_files
+        read = explained_state if causes else state_from_files
+        if facts.get("outcome") == "completed":
             found[run.path] = read(run, attempt, facts)
             continue
         submitted = run.recorded("submitted") or {}
+        if "pid" in facts and "job" not in submitted:  # a process of a machine, and of no queue
+            found[run.path] = read(run, attempt, facts)
+            continue
         job = find_job(run, facts, submitted)
         if facts and was_resubmitted_since(run, facts):
             # what the attempt before says no longer counts

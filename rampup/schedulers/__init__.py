@@ -15,7 +15,7 @@ SCHEDULERS: dict[str, Scheduler] = {scheduler.name: scheduler for scheduler in (
 
 def find_scheduler(name: str) -> Scheduler:
     if name not in SCHEDULERS:
-        SCHEDULERS.update(find_plugins("rampup.schedulers"))
+        SCHEDULERS.update(find_plugins("rampup.schedulers", besides=SCHEDULERS))
     if name not in SCHEDULERS:
         raise Refused(f"unknown scheduler {name!r}", nearest(name, SCHEDULERS))
     return SCHEDULERS[name]
