@@ -187,3 +187,32 @@ def test_programs_that_are_to_run_unchanged_know_nothing_of_rampup() -> None:
     assert programs and not [
         path.name for path in programs if any("rampup" in it for it in imports_of(path))
     ]
+
+
+NAMES = {
+    *("local", "slurm"),
+    *("spawn", "srun", "pmix", "mpirun", "torchrun"),
+    *("torch", "lightning", "keras"),
+}
+OWN_ROOMS = ("schedulers", "launchers", "engines", "core/engines")
+
+
+def compared_names(path: Path) -> Iterator[str]:
+    """Names of schedulers, launchers and engines that a file compares something with."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            for side in (node.left, *node.comparators):
+                for part in ast.walk(side):
+                    if isinstance(part, ast.Constant) and part.value in NAMES:
+                        yield f"{path.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)}"
+
+
+def test_nobody_asks_for_the_name_of_a_scheduler_launcher_or_engine() -> None:
+    """They are objects with facts and methods: docs/about/architecture.md."""
+    found = [
+        line
+        for _, path in sources()
+        if not str(path.relative_to(PACKAGE)).startswith(OWN_ROOMS)
+        for line in compared_names(path)
+    ]
+    assert found == []
