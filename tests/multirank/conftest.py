@@ -13,7 +13,7 @@ import pytest
 
 from rampup.config.recipes import load
 from rampup.core.engines import ENGINES
-from rampup.drill.compare import rows_of
+from rampup.drill.comparison import read_rows
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.runtime.checkpoints.state_files import from_files
 
@@ -124,7 +124,7 @@ class Case:
         return model
 
     def rows_without_times(self) -> list[dict[str, Any]]:
-        return rows_of(self.run)
+        return read_rows(self.run)
 
 
 Start = Callable[[dict[str, dict[str, Any]]], dict[str, Case]]

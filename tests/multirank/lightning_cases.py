@@ -11,7 +11,7 @@ from typing import Any
 
 from rampup.config.recipes import names
 from rampup.config.resolve import Request, resolve
-from rampup.drill.compare import rows_of
+from rampup.drill.comparison import read_rows
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.runs.plan import make_config
 
@@ -84,7 +84,7 @@ class Case:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        return rows_of(self.run)
+        return read_rows(self.run)
 
     def state(self) -> dict[str, Any]:
         """Of the last checkpoint."""

@@ -2,6 +2,7 @@
 what rank.py may use."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 import rampup
 
 PACKAGE = Path(rampup.__file__).parent
+ROOT = Path(__file__).parents[2]
 HEAVY = (
     *("torch", "tensorflow", "numpy", "rich", "altair", "sklearn", "lightning"),
     *("mlflow", "wandb", "tensorboard"),
@@ -124,6 +126,28 @@ def test_every_room_imports_only_what_lies_below_it() -> None:
 def test_every_room_is_on_the_list() -> None:
     rooms = {room for room, _ in sources()}
     assert rooms - {"recipes"} == set(ALLOWED) | {name for name in PUBLIC if _is_module(name)}
+
+
+def test_the_page_shows_the_list() -> None:
+    rooms = {"shared": SHARED, "control": CONTROL, "job": JOB}
+    lines = []
+    for half, allowed in rooms.items():
+        lines.append(half)
+        lines += [f"  {room:14}{' '.join(lower)}".rstrip() for room, lower in allowed.items()]
+    page = (ROOT / "docs" / "about" / "architecture.md").read_text()
+    shown = page.partition("<!-- allowed")[2].partition("```text\n")[2].partition("```")[0]
+    assert shown == "\n".join(lines) + "\n"
+    described = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert {*ALLOWED, "recipes"} - described == set(), "each has a line in the table of rooms"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/about/architecture.md"])
+def test_pages_for_contributors_name_what_is_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = re.findall(r"`((?:rampup|tests|tools|docs|\.ci)/[\w./-]+)`", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
 def test_control_and_job_meet_only_in_the_shared_rooms() -> None:
