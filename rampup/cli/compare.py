@@ -22,7 +22,7 @@ from rampup.study import columns as side_by_side
 from rampup.study.members import find, find_lost_submissions
 
 if TYPE_CHECKING:
-    from rampup.report.points import Points
+    from rampup.report.tables import StudyTable
 
 DRAWN = 12
 """So many curves can be told apart."""
@@ -156,9 +156,9 @@ def cell(row: Row, name: str) -> str:
 # for the report -----------------------------------------------------------------------------------
 
 
-def to_report(name: str) -> tuple[Path, list[RunDir], "Points"]:
+def to_report(name: str) -> tuple[Path, list[RunDir], "StudyTable"]:
     """Where the report of a study goes, which runs it draws, and the table of all."""
-    from rampup.report.points import Points
+    from rampup.report.tables import StudyTable
 
     study = find(name)
     seen = [look(run) for run in study.runs()]
@@ -178,5 +178,5 @@ def to_report(name: str) -> tuple[Path, list[RunDir], "Points"]:
     return (
         study.report_file,
         [row.run for row in ordered[:DRAWN]],
-        Points(name, about, listed, table),
+        StudyTable(name, about, listed, table),
     )

@@ -16,7 +16,7 @@ from rampup.rundir import find as runs
 from rampup.rundir.files import RunDir
 
 if TYPE_CHECKING:
-    from rampup.report.story import Story
+    from rampup.report.data import RunData
 
 
 @click.command()
@@ -59,7 +59,7 @@ def command(
     if as_json:
         output.emit_json(as_object(written))
         return 0
-    tell_notes(written.stories)
+    tell_notes(written.runs)
     for path in (written.file, *written.pngs):
         print(path)
     output.next_step(
@@ -68,16 +68,16 @@ def command(
     return 0
 
 
-def tell_notes(stories: "Sequence[Story]") -> None:
+def tell_notes(runs_read: "Sequence[RunData]") -> None:
     """What several runs have in common is said once."""
-    for story in stories:
-        for words in story.missing:
-            output.say(f"note: {story.run.id}: {words}")
-    counts = Counter(note.id for story in stories for note in story.notes)
-    told = {note.id: (story, note) for story in reversed(stories) for note in story.notes}
-    for kind, (story, note) in told.items():
+    for data in runs_read:
+        for words in data.missing:
+            output.say(f"note: {data.run.id}: {words}")
+    counts = Counter(note.id for data in runs_read for note in data.notes)
+    told = {note.id: (data, note) for data in reversed(runs_read) for note in data.notes}
+    for kind, (data, note) in told.items():
         others = f", and {output.count(counts[kind] - 1, 'other')}" if counts[kind] > 1 else ""
-        output.say(f"note: {story.run.id}{others}: {note.about}: {note.remedy}")
+        output.say(f"note: {data.run.id}{others}: {note.about}: {note.remedy}")
 
 
 def make_by_itself(run: RunDir) -> None:
@@ -103,11 +103,11 @@ def as_object(written: Any) -> dict[str, Any]:
         "png": [str(path) for path in written.pngs],
         "runs": [
             {
-                "id": story.run.id,
-                "state": story.state.name,
-                "missing": story.missing,
-                "notes": [note._asdict() for note in story.notes],
+                "id": data.run.id,
+                "state": data.state.name,
+                "missing": data.missing,
+                "notes": [note._asdict() for note in data.notes],
             }
-            for story in written.stories
+            for data in written.runs
         ],
     }
