@@ -3,7 +3,7 @@
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option
+from rampup.cli.options import json_option
 from rampup.config.clusters import load
 from rampup.diagnose.preflight import Finding, doctor
 from rampup.rundir import find as runs
