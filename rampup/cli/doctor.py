@@ -3,7 +3,7 @@
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option
+from rampup.cli.options import json_option
 from rampup.config.clusters import LOCAL, load
 from rampup.core.finding import Finding
 from rampup.diagnose.doctor import doctor

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_words, dry_run_option, json_option
+from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.cli.run import make_request, resource_options
 from rampup.config.resolve import resolve
 from rampup.core.spec import RunSpec

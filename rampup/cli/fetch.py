@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rampup.cli import output
-from rampup.cli.arguments import dry_run_option, json_option
+from rampup.cli.options import dry_run_option, json_option
 from rampup.datasets import fetch
 from rampup.datasets.sets import DataSet, all_sets, named
 from rampup.errors import Refused, UsageError

@@ -4,7 +4,7 @@ good checkpoint."""
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_run, dry_run_option, json_option
+from rampup.cli.options import complete_run, dry_run_option, json_option
 from rampup.cli.run import follow_or_return, given_resources, resource_options, say_notes
 from rampup.rundir import find as runs
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_words, dry_run_option, json_option
+from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.config.clusters import fitting
 from rampup.config.resolve import Request, resolve
 from rampup.errors import UsageError

@@ -8,7 +8,7 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option
+from rampup.cli.options import json_option
 from rampup.sandbox import sandbox
 from rampup.sandbox.layout import DEFAULT_NAME, Options, list_sandboxes
 from rampup.sandbox.sandbox import Status

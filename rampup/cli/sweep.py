@@ -10,9 +10,9 @@ import click
 from msgspec.structs import replace
 
 from rampup.cli import follow, output
-from rampup.cli.arguments import complete_words, dry_run_option, json_option
+from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.cli.run import allocation, make_request, remember, resource_options
-from rampup.cli.studies import exit_code_of, tell_states
+from rampup.cli.selection import report_states, worst_exit_code
 from rampup.cli.sweep_plan import show_plan
 from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
@@ -179,12 +179,14 @@ def run_here(
     if as_json:
         output.emit_json(as_object(study, now))
     else:
-        tell_states({member.known.run: member.known.state for member in now if member.known})
+        report_states({member.known.run: member.known.state for member in now if member.known})
         if interrupted:
             output.say("stopped; the same command goes on with what is missing")
         next_step(study, members)
     return (
-        130 if interrupted else exit_code_of(member.known.state for member in now if member.known)
+        130
+        if interrupted
+        else worst_exit_code(member.known.state for member in now if member.known)
     )
 
 

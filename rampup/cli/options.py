@@ -1,4 +1,8 @@
-"""Arguments that several verbs share: RUN, --study, --json, --dry-run, and their tab completion."""
+"""Arguments and options that several verbs share: RUN, --study, --json, --dry-run, and their tab
+completion.
+
+What completes a word is imported when a shell asks for it, never when a verb runs.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,15 +11,17 @@ import click
 from click.shell_completion import CompletionItem
 
 Function = Callable[..., Any]
+MOST_RUNS = 200
+"""Runs among which an id is completed, the newest first."""
 
 
 def complete_run(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    from rampup.rundir import find as runs
+    from rampup.rundir.find import all_runs
 
-    fitting = [run for run in runs.all_runs()[:200] if run.id.startswith(incomplete)]
-    return [CompletionItem(run.id, help=run.path.name) for run in fitting]
+    found = [run for run in all_runs()[:MOST_RUNS] if run.id.startswith(incomplete)]
+    return [CompletionItem(run.id, help=run.path.name) for run in found]
 
 
 def complete_recipe(
@@ -37,7 +43,7 @@ def complete_cluster(
 def complete_words(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """After `run`: a recipe or a file, then its settings."""
+    """Complete what follows `run`: a recipe or a file, then its settings."""
     from pathlib import Path
 
     from rampup.config import recipes as load
