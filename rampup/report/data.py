@@ -17,7 +17,7 @@ from rampup.rundir.files import RunDir
 from rampup.rundir.history import Attempt
 from rampup.rundir.records import Record
 from rampup.runs.state import State
-from rampup.schedulers import find_scheduler
+from rampup.schedulers import find_recorded
 
 LARGEST = 1e300
 NOT_MEASURED = "not measured"
@@ -159,8 +159,8 @@ def sample_values(data: RunData, name: str) -> list[float]:
 
 def cpus_per_node(data: RunData) -> int | None:
     """Return what the samples say; env.json is about the machine where the run was submitted."""
-    name = str(as_table(data.config.get("cluster")).get("scheduler") or LOCAL)
-    local = find_scheduler(name).is_here
+    name = as_table(data.config.get("cluster")).get("scheduler", LOCAL)
+    local = find_recorded(name).is_here
     here = finite(data.env.get("cpus")) if local else None
     return int(min(sample_values(data, "cpus"), default=here or 0)) or None
 

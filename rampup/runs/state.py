@@ -19,7 +19,7 @@ from rampup.errors import RampupError
 from rampup.rundir.failures import explain
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
-from rampup.schedulers import find_scheduler
+from rampup.schedulers import find_recorded, find_scheduler
 from rampup.schedulers.base import FRESH_S, Answer, Job, JobRef, Scheduler, job_key
 
 ENDED = ("completed", "failed", "cancelled", "timeout")
@@ -140,7 +140,7 @@ def ask(cluster: str, run: RunDir, keys: Iterable[str], fresh_s: float) -> tuple
         profile = of_run(cluster, kept)
         scheduler = find_scheduler(profile.scheduler)
     except RampupError:  # a sandbox that was taken down, and its jobs with it
-        return find_scheduler(kept.get("scheduler") or "slurm"), Answer({}, time.time())
+        return find_recorded(kept.get("scheduler")), Answer({}, time.time())
     return scheduler, scheduler.ask(profile, keys, fresh_s)
 
 

@@ -13,6 +13,12 @@ from rampup.schedulers.slurm.scheduler import Slurm
 SCHEDULERS: dict[str, Scheduler] = {scheduler.name: scheduler for scheduler in (Local(), Slurm())}
 
 
+def find_recorded(name: object) -> Scheduler:
+    """The scheduler that a run directory names. One that is missing or foreign there is taken for
+    Slurm, whose words are in most records."""
+    return SCHEDULERS.get(str(name), SCHEDULERS[Slurm.name])
+
+
 def find_scheduler(name: str) -> Scheduler:
     if name not in SCHEDULERS:
         SCHEDULERS.update(find_plugins("rampup.schedulers", besides=SCHEDULERS))
