@@ -28,6 +28,8 @@ PACKAGES = {
 """Modules whose package has another name."""
 LONGEST_WORD = 160
 """The rest of the sentence is worth more than the end of a long word."""
+NO_TEXT = "no message"
+"""For a named group that matched nothing, where there is no word of that name."""
 MARGIN = 1.25
 """How much more time to ask for than the progress so far suggests."""
 
@@ -45,7 +47,8 @@ class Words:
     def __getitem__(self, name: str) -> str:
         if name in self._groups:
             return shlex.quote(self._groups[name]) if self._quoted else self._groups[name]
-        return str(getattr(self, name)())
+        word = getattr(self, name, None)
+        return str(word()) if word else NO_TEXT
 
     # the run and its ranks ------------------------------------------------------------------------
 
