@@ -6,8 +6,8 @@ import click
 
 from rampup.cli import output
 from rampup.cli.options import json_option, run_argument
+from rampup.diagnose.why.clues import Clue
 from rampup.diagnose.why.explain import Answer, explain
-from rampup.diagnose.why.problems import Clue
 from rampup.rundir import find as runs
 from rampup.rundir.damage import damage_of
 from rampup.rundir.files import RunDir
