@@ -10,6 +10,7 @@ import signal
 from collections import defaultdict
 
 from rampup.core import processes
+from rampup.launchers.srun import PROGRAM as STEP_PROGRAM
 from rampup.rundir.files import RunDir
 from rampup.runtime import guardian
 from rampup.sandbox.leftovers import all_pids, read_command, read_environment, read_program
@@ -36,7 +37,7 @@ def identify(pid: int, run: RunDir) -> tuple[int, int] | None:
     words = read_command(pid)
     if str(run.rank_program) not in words or guardian.__file__ in words:
         return None
-    if read_program(pid) == "srun":  # it names rank.py too
+    if read_program(pid) == STEP_PROGRAM:  # it names rank.py too
         return None
     long_options = [word[2:] for word in words if word.startswith("--") and "=" in word]
     options = dict(option.split("=", 1) for option in long_options)
@@ -50,7 +51,7 @@ def find_launchers(run: RunDir) -> set[int]:
     for named in (attempt.facts if attempt else {}, run.recorded("submitted") or {}):
         if processes.lives(named):
             return {named["pid"]}
-    sruns = [pid for pid in all_pids() if read_program(pid) == "srun"]
+    sruns = [pid for pid in all_pids() if read_program(pid) == STEP_PROGRAM]
     return {pid for pid in sruns if str(run.rank_program) in read_command(pid)}
 
 

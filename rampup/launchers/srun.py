@@ -14,6 +14,8 @@ from rampup.launchers.base import (
     size_options,
 )
 
+PROGRAM = "srun"
+"""What the processes of a step are called, besides the ranks themselves."""
 COMMENT = """\
 # One task per rank. --cpus-per-task again: not every version of Slurm hands it on from sbatch. --nodelist: rank 0 is
 # where we say that it is. A rank that fails ends all of them (--kill-on-bad-exit), one that ends well leaves the

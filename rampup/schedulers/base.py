@@ -87,6 +87,16 @@ class Job(Struct, frozen=True):
         return self.reason
 
 
+class Canceller(NamedTuple):
+    """Who ended a job that rampup did not cancel."""
+
+    user: int
+    """The user's number."""
+    command: str
+    source: str
+    """The command that shows it."""
+
+
 class Answer(Struct):
     """What is known of jobs, by key, and how old that is. `problem` says why nothing newer could be
     had."""
@@ -175,6 +185,10 @@ class Scheduler:
 
     def read_usage(self, cluster: Cluster, job: str, ranks: int) -> Usage | None:
         """What a finished job asked for and used, by the scheduler's own accounts."""
+        return None
+
+    def find_canceller(self, cluster: Cluster, job: str) -> Canceller | None:
+        """The user who cancelled a job, where the scheduler keeps accounts."""
         return None
 
     # checks ---------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from rampup.rundir.failures import Suspect
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
 from rampup.runs.state import State
-from rampup.schedulers.slurm.commands import call
+from rampup.schedulers import find_scheduler
 
 NEAR_THE_END_LINES = 15
 """A traceback that more lines follow did not end the program."""
@@ -51,7 +51,6 @@ write much more often."""
 SILENT_INTERVALS = 20
 IDLE_CPUS = 0.02
 SAMPLES_TAIL_BYTES = 4096
-SACCT_TIMEOUT_S = 2.0
 MISSING_MODULE = re.compile(r"No module named '(?P<name>[^']+)'")
 MISSING_FILE = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 
@@ -113,7 +112,7 @@ def collect(run: RunDir, attempt: AttemptDir | None, state: State) -> Case:
         clues += _lost_losses(run, attempt)
     by_rampup = any(clue.source == "cancel" for clue in clues)
     if attempt is not None and state.name == "cancelled" and not by_rampup:
-        clues += _scancel(run, facts)
+        clues += _canceller(run, facts)
     case = Case(run, state, attempt, facts, run.config, clues)
     return _add_failure(case, attempt) if attempt and state.name == "failed" else case
 
@@ -215,23 +214,21 @@ def _find_lines(lines: list[Line], start: str) -> list[int]:
     return [index for index, line in enumerate(lines) if line.text.startswith(start)]
 
 
-def _scancel(run: RunDir, facts: Record) -> Iterator[Clue]:
-    """Yield the user who ended a job that rampup did not cancel. Slurm knows the user's number,
-    where it keeps accounts."""
+def _canceller(run: RunDir, facts: Record) -> Iterator[Clue]:
+    """Yield the user who ended a job that rampup did not cancel, where the scheduler keeps
+    accounts."""
     submitted = run.recorded("submitted") or {}
     job = facts.get("job") or submitted.get("job")
-    if submitted.get("scheduler") != "slurm" or not job:
+    if "job" not in submitted or not job:
         return
-    query = ["sacct", "-X", "-n", "-P", "-j", job, "-o", "State"]
     try:
-        cluster = of_run(submitted["cluster"], run.config.get("cluster", {}))
-        reply = call(cluster, query, SACCT_TIMEOUT_S)
-    except RampupError:  # no Slurm here, or its profile is gone
+        cluster = of_run(submitted.get("cluster", ""), run.config.get("cluster", {}))
+        canceller = find_scheduler(cluster.scheduler).find_canceller(cluster, job)
+    except RampupError:  # no scheduler here, or its profile is gone
         return
-    user = re.search(r"CANCELLED by (\d+)", reply.stdout)
-    if user:
-        text = f"user {_user_name(int(user[1]))} ended the job with scancel"
-        yield Clue("cancel", text, f"sacct -j {job}")
+    if canceller is not None:
+        text = f"user {_user_name(canceller.user)} ended the job with {canceller.command}"
+        yield Clue("cancel", text, canceller.source)
 
 
 def _user_name(number: int) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from rampup.core import paths as places
 from rampup.core.spec import Cluster
 from rampup.errors import SchedulerError
-from rampup.schedulers.base import Answer, job_key
+from rampup.schedulers.base import Answer, Canceller, job_key
 from rampup.schedulers.slurm.commands import call
 from rampup.schedulers.slurm.jobs import SlurmJob
 
@@ -89,6 +89,13 @@ def sacct(cluster: Cluster, keys: Iterable[str]) -> dict[str, SlurmJob]:
             told = SlurmJob(state.split(" ")[0], reason, nodes=nodes)
             found.update(dict.fromkeys((job_key(one, name) for one in each_of(job)), told))
     return found
+
+
+def find_canceller(cluster: Cluster, job: str) -> Canceller | None:
+    """Slurm keeps the number of the user who ended a job, where it keeps accounts."""
+    done = call(cluster, ["sacct", "-X", "-n", "-P", "-j", job, "-o", "State"], SACCT_S)
+    user = re.search(r"CANCELLED by (\d+)", done.stdout)
+    return Canceller(int(user[1]), "scancel", f"sacct -j {job}") if user else None
 
 
 def each_of(job: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.rundir.files import RunDir
-from rampup.schedulers.base import NO_SHARE, Answer, Job, JobRef, Scheduler, Usage
+from rampup.schedulers.base import NO_SHARE, Answer, Canceller, Job, JobRef, Scheduler, Usage
 from rampup.schedulers.slurm import allocation, query, submit
 from rampup.schedulers.slurm.jobs import SlurmJob
 from rampup.schedulers.slurm.options import job_name
@@ -61,6 +61,9 @@ class Slurm(Scheduler):
         from rampup.schedulers.slurm.usage import from_sacct
 
         return from_sacct(cluster, job, ranks)
+
+    def find_canceller(self, cluster: Cluster, job: str) -> Canceller | None:
+        return query.find_canceller(cluster, job)
 
     def check(self, spec: RunSpec, runs_root: Path, script: str | None) -> Iterator[Finding]:
         from rampup.schedulers.slurm.check import check_request
