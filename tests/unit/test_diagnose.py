@@ -19,7 +19,7 @@ from rampup.diagnose.checks import machine, request, storage
 from rampup.diagnose.doctor import doctor
 from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused
-from rampup.runs.plan import make_plan
+from rampup.runs.plan import make_plan, outline_plan
 from rampup.schedulers.slurm import check as slurm
 
 RECIPE = RecipeInfo(
@@ -210,7 +210,8 @@ def test_gpus_without_a_rank_are_noted_once_and_not_for_keras(
             resources=Resources(gpus_per_node=4, tasks_per_node=2),
             cluster=cluster,
         )
-        findings = [*request.device(spec), *request.ranks_and_gpus(spec)]
+        plan = outline_plan(spec, Path("/runs/x"))
+        findings = [*request.device(plan), *request.ranks_and_gpus(plan)]
         assert [finding.cause for finding in findings] == noted
 
 
