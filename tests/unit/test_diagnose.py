@@ -189,9 +189,8 @@ def test_a_gpu_reserved_and_not_used(tmp_path: Path) -> None:
     ("engine", 4, 0, None),
 ])  # fmt: skip
 def test_ranks_and_gpus(kind: Any, ranks: int, gpus: int, level: str | None) -> None:
-    found = list(
-        request.ranks_and_gpus(replace(asking(tasks_per_node=ranks, gpus_per_node=gpus), kind=kind))
-    )
+    spec = replace(asking(tasks_per_node=ranks, gpus_per_node=gpus), kind=kind)
+    found = list(request.ranks_and_gpus(outline_plan(spec, Path("/runs/x"))))
     assert [finding.level for finding in found] == ([level] if level else [])
     assert all(finding.remedy == f"--tasks-per-node {gpus}" for finding in found)
 
