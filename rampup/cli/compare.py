@@ -12,11 +12,11 @@ from msgspec import Struct
 from rampup.cli import output
 from rampup.cli.list import SHOWN, age, describe_briefly, state_words, tell_nothing
 from rampup.cli.studies import tell_states
+from rampup.core.metrics import is_number
 from rampup.errors import SchedulerError
 from rampup.rundir import find as runs
 from rampup.rundir.files import RunDir, State
 from rampup.rundir.records import Record
-from rampup.rundir.schema import number
 from rampup.runs.state import Seen, look, states_of
 from rampup.study import columns as side_by_side
 from rampup.study.members import find, find_lost_submissions
@@ -111,11 +111,11 @@ def in_order(rows: Sequence[Row], name: str) -> list[Row]:
     """Numbers before words, and those before nothing; of a metric the best first, of a setting the
     smallest."""
     values = [row.values.get(name) for row in rows]
-    numbers = [row for row, value in zip(rows, values, strict=True) if number(value)]
+    numbers = [row for row, value in zip(rows, values, strict=True) if is_number(value)]
     words = [
         row
         for row, value in zip(rows, values, strict=True)
-        if not number(value) and value is not None
+        if not is_number(value) and value is not None
     ]
     nothing = [row for row, value in zip(rows, values, strict=True) if value is None]
     numbers.sort(
@@ -131,15 +131,15 @@ def in_order(rows: Sequence[Row], name: str) -> list[Row]:
 def show(rows: Sequence[Row], names: Sequence[str]) -> None:
     listed = [*(name for name in FIRST if name not in names), *names]
     right = {
-        index for index, name in enumerate(listed) if all(is_number(row, name) for row in rows)
+        index for index, name in enumerate(listed) if all(has_number(row, name) for row in rows)
     }
     output.table(
         listed, [[cell(row, name) for name in listed] for row in rows], right=frozenset(right)
     )
 
 
-def is_number(row: Row, name: str) -> bool:
-    return row.values.get(name) is None or number(row.values[name])
+def has_number(row: Row, name: str) -> bool:
+    return row.values.get(name) is None or is_number(row.values[name])
 
 
 def cell(row: Row, name: str) -> str:

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from rampup.cli import output
 from rampup.core import environment as software
 from rampup.core.spec import RunSpec
-from rampup.core.times import seconds_of
+from rampup.core.units import parse_time_limit_s
 from rampup.diagnose.preflight import preflight
 from rampup.rundir import find as runs
 from rampup.runs.plan import job_script, plan, program_of
@@ -100,4 +100,4 @@ def shown(value: Any) -> str:
 
 def node_hours(spec: RunSpec) -> float | None:
     limit = spec.resources.time
-    return spec.resources.nodes * seconds_of(limit) / 3600 if limit else None
+    return spec.resources.nodes * parse_time_limit_s(limit) / 3600 if limit else None

@@ -13,9 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rampup.core.engines.torch import ENGINES
-from rampup.core.settings import Settings
+from rampup.core.settings import Settings, check_value
 from rampup.core.spec import Needs, RecipeInfo, Setting, SettingType, Value
-from rampup.core.values import checked
 from rampup.errors import Refused, nearest
 
 HERE = Path(__file__).parents[1] / "recipes"
@@ -124,7 +123,7 @@ def settings_of(
     for key, value in train.items():
         known = settings.get(key)
         if known is not None:
-            default = checked(known, value, f"train.{key}", str(folder / "recipe.toml"))
+            default = check_value(known, value, f"train.{key}", str(folder / "recipe.toml"))
             settings[key] = replace(
                 known, default=default, help=help_lines.get(key, known.help), origin=ORIGIN
             )

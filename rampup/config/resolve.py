@@ -17,9 +17,9 @@ from rampup.config.clusters import find as find_cluster
 from rampup.config.recipes import TYPES, check_required, check_settings, flattened, read_toml
 from rampup.config.recipes import load as load_recipe
 from rampup.core.environment import absolute
+from rampup.core.settings import check_value, guess_value, parse_value
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
-from rampup.core.times import every_of, seconds_of
-from rampup.core.values import checked, guessed, parsed
+from rampup.core.units import parse_interval, parse_time_limit_s
 from rampup.errors import Refused, UsageError, nearest
 
 SMOKE_TIME = "0:02:00"
@@ -96,7 +96,9 @@ class Table:
         """A value from a TOML file."""
         setting = self._setting(key, origin)
         self._set(
-            key, checked(setting, value, f"{self.name}.{key}", origin) if setting else value, origin
+            key,
+            check_value(setting, value, f"{self.name}.{key}", origin) if setting else value,
+            origin,
         )
 
     def put_text(self, key: str, text: str, origin: str) -> None:
@@ -104,7 +106,9 @@ class Table:
         setting = self._setting(key, origin)
         self._set(
             key,
-            parsed(setting, text, f"{self.name}.{key}", origin) if setting else guessed(text),
+            parse_value(setting, text, f"{self.name}.{key}", origin)
+            if setting
+            else guess_value(text),
             origin,
         )
 
@@ -394,7 +398,7 @@ def make_spec(
         kind = "script" if recipe.engine == "none" else "engine"
     resources = msgspec.convert(tables["resources"].values, Resources)
     if resources.time is not None:
-        seconds_of(resources.time)  # refuse now what the launcher could not read
+        parse_time_limit_s(resources.time)  # refuse now what the launcher could not read
     check_every(kind, tables["checkpoint"])
     return RunSpec(
         name=clean_name(
@@ -438,7 +442,7 @@ def check_launcher(cluster: Cluster) -> None:
 
 
 def check_every(kind: str, table: Table) -> None:
-    every_of(str(table.values["every"]))  # refuse now what the engine could not read
+    parse_interval(str(table.values["every"]))  # refuse now what the engine could not read
     origin = table.origins["checkpoint.every"]
     if kind != "engine" and origin != "default":
         raise Refused(

@@ -181,7 +181,7 @@ def gpus() -> Iterator[Finding]:
 
 
 def bf16() -> Iterator[Finding]:
-    from rampup.core.cpu import bf16_is_fast
+    from rampup.core.hardware import bf16_is_fast
 
     if bf16_is_fast():
         yield Finding("bf16", "ok", "bf16 on the CPU: fast")
@@ -219,12 +219,12 @@ def data_set(name: str, absent: Level) -> Iterator[Finding]:
     """A damaged set is a problem for everyone, an absent one only for who needs it."""
     topic, about = f"data-{name}", f"data set {name}"
     try:
-        place = fetch.folder(name)
+        place = fetch.find_folder(name)
     except Refused as error:
         yield Finding(topic, absent, f"{about}: not here", error.message, error.hint)
         return
     try:
-        fetch.check(name)
+        fetch.check_files(name)
         yield Finding(topic, "ok", f"{about}: {place}")
     except Refused as error:
         yield Finding(topic, "problem", f"{about}: damaged", error.message, error.hint)

@@ -50,7 +50,7 @@ def launchers_of(run: RunDir) -> set[int]:
     """The supervisor of a local run; under Slurm the srun of its step."""
     attempt = run.last_attempt()
     for named in (attempt.facts if attempt else {}, run.recorded("submitted") or {}):
-        if processes.lives(named):
+        if processes.is_alive(named):
             return {named["pid"]}
     return {
         pid

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rampup.core.engines.torch import lower_is_better
+from rampup.core.metrics import lower_is_better
 from rampup.core.settings import Settings
 from rampup.engines.schedule import Schedule
 from rampup.errors import RampupError, Superseded, nearest

@@ -13,7 +13,7 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import RampupError, UsageError
 from rampup.export.source import Sent, Source, Target, seconds
 
@@ -142,11 +142,11 @@ def points_of(source: Source) -> list[Point]:
     """Each once, in their order."""
     found: list[Point] = []
     for row in source.rows:
-        step = step_of(row)
+        step = get_step(row)
         if step is not None:
             milliseconds = int((seconds(row.get("t")) or source.created) * 1000)
             found += [
-                (name, step, milliseconds, comparable(value)) for name, value in named_numbers(row)
+                (name, step, milliseconds, comparable(value)) for name, value in name_numbers(row)
             ]
     names = safe_names(name for name, *_ in found)
     return list(dict.fromkeys((names[name], step, t, value) for name, step, t, value in found))

@@ -82,4 +82,4 @@ def plain(words: str) -> str:
 
 
 def seconds(value: Any) -> float | None:
-    return float(value) if value and shapes.moment(value) else None
+    return float(value) if value and shapes.is_moment(value) else None

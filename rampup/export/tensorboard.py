@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rampup.core import tfevents as event_format
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import Refused
 from rampup.export.source import Sent, Source, Target, plain, seconds
 from rampup.rundir.files import AttemptDir, RunDir
@@ -53,7 +53,7 @@ def send(source: Source, target: Target) -> Sent:
 
 
 def records_of(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
-    rows = [row for row in attempt.metrics() if step_of(row) is not None and seconds(row.get("t"))]
+    rows = [row for row in attempt.metrics() if get_step(row) is not None and seconds(row.get("t"))]
     pictures = list(pictures_of(source.run, attempt.number))
     if not rows and not pictures:
         return
@@ -62,9 +62,9 @@ def records_of(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
     yield event_format.hparams_start(began, source.id, source.settings)
     yield event_format.session_start(began, attempt.resumed_at() + 1)
     for row in rows:
-        values = named_numbers(row)
+        values = name_numbers(row)
         if values:
-            yield event_format.scalars(row["t"], step_of(row) or 0, values)
+            yield event_format.scalars(row["t"], get_step(row) or 0, values)
     yield from pictures
     end = attempt.event("end")
     if end is not None:
@@ -76,7 +76,7 @@ def pictures_of(run: RunDir, attempt: int) -> Iterator[bytes]:
         data = run.tensorboard_file(attempt).read_bytes()
     except OSError:
         return
-    for record in event_format.records(data):
+    for record in event_format.read_records(data):
         try:
             if event_format.is_picture(record):
                 yield event_format.frame(record)

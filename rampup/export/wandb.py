@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import RampupError, Refused
 from rampup.export.source import Sent, Source, Target, seconds
 from rampup.rundir.records import Record, read_json, write_json
@@ -83,7 +83,7 @@ def history_of(source: Source) -> dict[int, dict[str, float]]:
     """W&B has one row for each step, and steps that only grow from 0 on."""
     found: dict[int, dict[str, float]] = {}
     for row in source.rows:
-        values, step = dict(named_numbers(row)), step_of(row)
+        values, step = dict(name_numbers(row)), get_step(row)
         if step is not None and step >= 0:
             t = seconds(row.get("t"))
             found.setdefault(step, {}).update(values, **({"_timestamp": t} if t else {}))

@@ -26,7 +26,7 @@ def script_bundle() -> str:
 
 
 def kept_file() -> Path:
-    return places.cache() / "rampup" / f"vega-{version('vl-convert-python')}.js"
+    return places.cache_home() / "rampup" / f"vega-{version('vl-convert-python')}.js"
 
 
 def make() -> str:

@@ -1,7 +1,7 @@
 """What the rules of diagnose/advice.py look at, taken from the story of one run. Pure: nothing is
 read here."""
 
-from rampup.core.units import memory_mb
+from rampup.core.units import parse_memory_mb
 from rampup.diagnose.advice import Facts
 from rampup.report.story import Story, finite, table
 
@@ -78,7 +78,7 @@ def busy_of(story: Story) -> float | None:
 def memory_of(story: Story) -> tuple[float | None, float | None]:
     """The most that a node used, against what was asked for; without a request, against what it
     has."""
-    asked = memory_mb(str(story.resources.get("mem") or ""))
+    asked = parse_memory_mb(str(story.resources.get("mem") or ""))
     if asked:
         return max(samples(story, "rss_mb"), default=None), asked
     return max(samples(story, "mem_used_mb"), default=None), min(

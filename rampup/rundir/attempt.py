@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rampup.rundir import schema as shapes
 from rampup.rundir.records import Record, read_json, read_jsonl
-from rampup.rundir.schema import fitting
+from rampup.rundir.schema import drop_foreign
 
 TAIL_BYTES = 2_048
 
@@ -110,7 +110,7 @@ class AttemptDir:
 
     @property
     def facts(self) -> Record:
-        return fitting(read_json(self.facts_file), shapes.ATTEMPT)
+        return drop_foreign(read_json(self.facts_file), shapes.ATTEMPT)
 
     def metrics(self) -> list[Record]:
         return list(read_jsonl(self.metrics_file))
@@ -123,10 +123,10 @@ class AttemptDir:
         return last
 
     def evaluation(self) -> Record:
-        return fitting(read_json(self.evaluation_file), shapes.EVALUATION)
+        return drop_foreign(read_json(self.evaluation_file), shapes.EVALUATION)
 
     def events(self) -> list[Record]:
-        return [fitting(row, shapes.EVENT) for row in read_jsonl(self.events_file)]
+        return [drop_foreign(row, shapes.EVENT) for row in read_jsonl(self.events_file)]
 
     def event(self, what: str) -> Record | None:
         found = [row for row in self.events() if row.get("what") == what]
@@ -142,14 +142,16 @@ class AttemptDir:
         before, after = self.system_file("*").name.split("*")
         return {
             path.name[len(before) : -len(after)]: [
-                fitting(row, shapes.SAMPLE) for row in read_jsonl(path)
+                drop_foreign(row, shapes.SAMPLE) for row in read_jsonl(path)
             ]
             for path in sorted(self.path.glob(f"{before}*{after}"))
         }
 
     def errors(self) -> list[Record]:
         """What the ranks left when they failed, the earliest first."""
-        found = [fitting(read_json(path), shapes.ERROR) for path in self.path.glob("error-*.json")]
+        found = [
+            drop_foreign(read_json(path), shapes.ERROR) for path in self.path.glob("error-*.json")
+        ]
         return sorted((error for error in found if error), key=lambda error: error.get("t", 0.0))
 
     def wordless(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from rampup.core.metrics import LARGEST
 from rampup.rundir import schema as shapes
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import decode_lines, read_json, read_jsonl
@@ -18,7 +19,7 @@ class Place(msgspec.Struct):
     """shapes.METRICS as msgspec checks it: without making a million rows of metrics into
     dictionaries."""
 
-    step: Annotated[float, msgspec.Meta(gt=-shapes.LARGEST, lt=shapes.LARGEST)] = 0.0
+    step: Annotated[float, msgspec.Meta(gt=-LARGEST, lt=LARGEST)] = 0.0
     t: Annotated[float, msgspec.Meta(ge=0, lt=shapes.LATEST)] = 0.0
 
 
@@ -49,9 +50,9 @@ def _found(run: RunDir) -> Iterator[tuple[Path, str]]:
             yield from _lines(path, shapes.SAMPLE)
 
 
-def _whole(path: Path, shape: shapes.Shape) -> Iterator[tuple[Path, str]]:
+def _whole(path: Path, shape: shapes.Schema) -> Iterator[tuple[Path, str]]:
     record = read_json(path)
-    wrong = shapes.foreign(record, shape)
+    wrong = shapes.find_foreign(record, shape)
     if not record:
         yield path, "torn or foreign" if path.exists() else "missing"
     elif wrong:
@@ -59,7 +60,7 @@ def _whole(path: Path, shape: shapes.Shape) -> Iterator[tuple[Path, str]]:
 
 
 def _lines(
-    path: Path, shape: shapes.Shape, quick: msgspec.json.Decoder[Any] | None = None
+    path: Path, shape: shapes.Schema, quick: msgspec.json.Decoder[Any] | None = None
 ) -> Iterator[tuple[Path, str]]:
     """Of a growing file; that there is none may be as it should. What `quick` can decode is
     sound."""
@@ -85,17 +86,17 @@ def _lines(
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             quick.decode_lines(data)
             return
-    if any(shapes.foreign(row, shape) for row in read_jsonl(path)):
+    if any(shapes.find_foreign(row, shape) for row in read_jsonl(path)):
         yield path, _foreign_in(lines, shape)
 
 
-def _foreign_in(lines: list[bytes], shape: shapes.Shape) -> str:
+def _foreign_in(lines: list[bytes], shape: shapes.Schema) -> str:
     """Line by line, which is slow, to say where: somebody will want to look."""
     wrong = {
         number: names
         for number, line in enumerate(lines, 1)
         for row in decode_lines(line)
-        if isinstance(row, dict) and (names := shapes.foreign(row, shape))
+        if isinstance(row, dict) and (names := shapes.find_foreign(row, shape))
     }
     first = min(wrong)
     where = f"line {first}" if len(wrong) == 1 else f"{len(wrong)} lines, the first is {first}"

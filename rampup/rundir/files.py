@@ -16,11 +16,12 @@ from typing import Any
 from msgspec import Struct
 
 from rampup.core import processes
+from rampup.core.metrics import is_number
 from rampup.errors import Refused
 from rampup.rundir import schema as shapes
 from rampup.rundir.attempt import AttemptDir as AttemptDir
 from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync, write_new
-from rampup.rundir.schema import fitting
+from rampup.rundir.schema import drop_foreign
 
 ENDED = ("completed", "failed", "cancelled", "timeout")
 TORN = "which would tell how it ended, is torn or missing"
@@ -129,11 +130,11 @@ class RunDir:
 
     @property
     def run(self) -> Record:
-        return fitting(read_json(self.run_file), shapes.RUN)
+        return drop_foreign(read_json(self.run_file), shapes.RUN)
 
     @property
     def config(self) -> Record:
-        return fitting(read_json(self.config_file), shapes.CONFIG)
+        return drop_foreign(read_json(self.config_file), shapes.CONFIG)
 
     # attempts -------------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class RunDir:
     def recorded(self, what: str) -> Record | None:
         """The last record of that kind."""
         found = [row for row in read_jsonl(self.control_file) if row.get("what") == what]
-        return fitting(found[-1], shapes.CONTROL) if found else None
+        return drop_foreign(found[-1], shapes.CONTROL) if found else None
 
     # the computed state ---------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class RunDir:
                 facts.get("cause", ""),
                 facts.get("failed_rank"),
             )
-        if processes.lives(facts) or (
+        if processes.is_alive(facts) or (
             facts.get("host") != processes.host() and attempt.silent_s() < SILENT_AFTER_S
         ):
             return State("running")
@@ -248,7 +249,7 @@ class RunDir:
         elsewhere = (
             submitted.get("host") != processes.host() and time.time() - since < SILENT_AFTER_S
         )
-        if processes.lives(submitted) or elsewhere:
+        if processes.is_alive(submitted) or elsewhere:
             return State("pending")
         if newest is not None and newest.wordless():
             return self._state_of_the_gone(since, f"attempts/{newest.number}/attempt.json, {TORN}")
@@ -265,7 +266,7 @@ class RunDir:
                 rows = [
                     row
                     for row in rows
-                    if not shapes.number(step := row.get("step", 0)) or step <= resumed
+                    if not is_number(step := row.get("step", 0)) or step <= resumed
                 ]
             rows.extend(own)
         return rows

@@ -31,7 +31,7 @@ def default_root(cluster: Cluster | None = None) -> Path:
 
 
 def roots_file() -> Path:
-    return places.state() / "rampup" / "roots"
+    return places.state_home() / "rampup" / "roots"
 
 
 def remembered_roots() -> list[Path]:

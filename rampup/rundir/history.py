@@ -9,6 +9,7 @@ is None, or 0 steps. It writes nothing.
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rampup.core.metrics import is_number
 from rampup.rundir import schema as shapes
 from rampup.rundir.attempt import TAIL_BYTES
 from rampup.rundir.files import AttemptDir, RunDir
@@ -136,12 +137,12 @@ def how_it_ended(facts: Record) -> str:
 
 def number_in(row: Record, key: str) -> float | None:
     value = row.get(key)
-    return value if shapes.number(value) else None
+    return value if is_number(value) else None
 
 
 def moment_in(row: Record, key: str) -> float | None:
     value = row.get(key)
-    return value if shapes.moment(value) else None
+    return value if shapes.is_moment(value) else None
 
 
 def pace(steps: int, start: float | None, t: float) -> float:

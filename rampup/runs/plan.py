@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from rampup.core import environment as software
 from rampup.core.spec import Plan, RunSpec
-from rampup.core.times import seconds_of
+from rampup.core.units import parse_time_limit_s
 from rampup.launchers import mpirun, pmix, spawn, srun, torchrun
 from rampup.schedulers.slurm import script as slurm_script
 
@@ -46,7 +46,7 @@ def job_config(
         "environment": to_builtins(software.of(spec, run_dir)),
         "cwd": spec.cwd,
         "smoke": spec.smoke,
-        "time_s": seconds_of(limit) if limit else None,
+        "time_s": parse_time_limit_s(limit) if limit else None,
         "train": spec.train,
         "checkpoint": spec.checkpoint,
         "resources": to_builtins(spec.resources),

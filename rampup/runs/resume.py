@@ -259,7 +259,7 @@ def held(mark: Path, told: str) -> Iterator[None]:
             break
         except FileExistsError:
             other = records.read_json(mark)
-            if other.get("host") != processes.host() or processes.lives(other):
+            if other.get("host") != processes.host() or processes.is_alive(other):
                 raise Refused(told, f"if that is not so: rm {mark}") from None
             # who made it died; only one of us can take it away
             with contextlib.suppress(FileNotFoundError):
@@ -270,7 +270,7 @@ def held(mark: Path, told: str) -> Iterator[None]:
                 f"can't write {mark.parent}: {error.strerror}", "only its owner can start a run"
             ) from None
     try:
-        os.write(descriptor, msgspec.json.encode(processes.name_of(os.getpid())))
+        os.write(descriptor, msgspec.json.encode(processes.identify(os.getpid())))
         os.close(descriptor)
         yield
     finally:

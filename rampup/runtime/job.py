@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 
 from rampup.core.settings import Settings
-from rampup.core.times import every_of
+from rampup.core.units import parse_interval
 from rampup.errors import RampupError
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record, write_text
@@ -119,7 +119,7 @@ def open_saving(
 ) -> NoSaving:
     """By the table [checkpoint]; only rank 0 writes."""
     wanted, rows = config.get("checkpoint", {}), store.run.attempt(context.attempt).metrics_file
-    cadence = Cadence(every_of(wanted.get("every", "auto")))
+    cadence = Cadence(parse_interval(wanted.get("every", "auto")))
 
     def rows_to_disk() -> None:
         with writing(rows):

@@ -234,7 +234,7 @@ def attempt_once(
         "launcher": "spawn",
         "started": started,
         "world_size": size,
-        **processes.name_of(os.getpid()),
+        **processes.identify(os.getpid()),
     }
     write_reserved(attempt.facts_file, facts)
     ranks = Ranks(run, attempt, size, started)

@@ -74,7 +74,7 @@ def start(layout: Layout, daemon: str) -> None:
     process.returncode = 0  # nobody waits for it: it is meant to outlive this object
     record = layout.record()
     layout.write_record(
-        {**record, "daemons": {**record["daemons"], daemon: processes.name_of(process.pid)}}
+        {**record, "daemons": {**record["daemons"], daemon: processes.identify(process.pid)}}
     )
 
 
@@ -113,7 +113,7 @@ def wait(layout: Layout, ready: Callable[[], bool], missing: Callable[[], str]) 
     deadline = time.monotonic() + READY_WITHIN_S
     while not ready():
         for daemon, named in layout.record()["daemons"].items():
-            if not processes.lives(named):
+            if not processes.is_alive(named):
                 raise SchedulerError(*failure(layout, daemon, "ended"))
         if time.monotonic() > deadline:
             raise SchedulerError(

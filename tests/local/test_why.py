@@ -44,7 +44,7 @@ BROKEN = {
         from rampup.datasets import fetch
         os.environ["XDG_CACHE_HOME"] = "/nowhere"
         rampup.init()
-        fetch.folder("mnist")
+        fetch.find_folder("mnist")
         """,
         "data set mnist is not on this machine",
         "rampup fetch mnist",

@@ -65,7 +65,6 @@ FRAMEWORK_ROOMS = (
 
 YET = {
     ("cli", "runtime"),
-    ("core", "rundir"),
     ("drill", "runtime"),
     ("recipes", "core"),
     ("recipes", "data"),

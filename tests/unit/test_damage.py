@@ -16,12 +16,13 @@ import click
 import pytest
 
 from rampup.cli.app import cli as app
+from rampup.core.metrics import is_number
 from rampup.errors import RampupError
 from rampup.report import bundle, charts
 from rampup.rundir.damage import damage_of
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import attempts_of
-from rampup.rundir.schema import ATTEMPT, CONFIG, fitting, number
+from rampup.rundir.schema import ATTEMPT, CONFIG, drop_foreign
 
 T0 = 1_794_804_968.0
 OTHERS = ("[]", "7", '"text"', "null", "{}", "true", '[{"a": 1}]', "[" * 5000)
@@ -354,11 +355,11 @@ def test_values_of_another_type_are_not_passed_on() -> None:
         "world_size": True,
         "new": object,
     }
-    assert fitting(facts, ATTEMPT) == {"outcome": "completed", "started": 1.0, "new": object}
+    assert drop_foreign(facts, ATTEMPT) == {"outcome": "completed", "started": 1.0, "new": object}
     config = {"train": {"lr": 1}, "command": ["a", 1], "folder": None}
-    assert fitting(config, CONFIG) == {"train": {"lr": 1}, "folder": None}
-    assert not any(number(value) for value in (None, True, "1", float("nan"), 10**30, [1]))
-    assert number(0) and number(-1.5)
+    assert drop_foreign(config, CONFIG) == {"train": {"lr": 1}, "folder": None}
+    assert not any(is_number(value) for value in (None, True, "1", float("nan"), 10**30, [1]))
+    assert is_number(0) and is_number(-1.5)
 
 
 @pytest.mark.parametrize("out", [".", "", "whole/x", "x" * 300])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from report_pages import Page, make, use_short_bundle
 
-from rampup.data.png import write_png
+from rampup.core.png import write_png
 from rampup.report import build, charts, class_charts
 from rampup.report.collect import collect
 from rampup.rundir.damage import damage_of

@@ -66,10 +66,10 @@ def test_the_state_follows_the_launcher(tmp_path: Path) -> None:
     assert run.state().name == "pending"
     write_json(run.run_file, {"created": time.time() - 60})
     assert (run.state().name, "never started" in run.state().cause) == ("failed", True)
-    run.record("submitted", **processes.name_of(os.getpid()))
+    run.record("submitted", **processes.identify(os.getpid()))
     assert run.state().name == "pending"
     attempt = run.claim_attempt()
-    alive = {"started": time.time(), **processes.name_of(os.getpid())}
+    alive = {"started": time.time(), **processes.identify(os.getpid())}
     write_json(attempt.facts_file, alive)
     assert run.state().name == "running"
     # another process has the pid now

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rampup.core.times import every_of
+from rampup.core.units import parse_interval
 from rampup.errors import Superseded
 from rampup.rundir.files import RunDir
 from rampup.runtime.checkpoints.cadence import Cadence
@@ -33,7 +33,7 @@ class Scene:
         self.run, self.events, self.now = RunDir(folder), Events(), 0.0
         self.run.attempt(1).path.mkdir(parents=True)
         self.before: Callable[[], None] = lambda: None
-        self.cadence = Cadence(every_of(every), lambda: self.now)
+        self.cadence = Cadence(parse_interval(every), lambda: self.now)
         self.store = CheckpointStore(self.run, 1)
         self.saving = Saving(
             self.store,
@@ -279,6 +279,6 @@ def test_the_cost_counts_the_stall(scene: Scene) -> None:
 def test_never_and_other_ranks_write_nothing(tmp_path: Path) -> None:
     never = Scene(tmp_path, "never")
     assert never.saving.never and not never.pass_time(1e6)
-    other = NoSaving(Cadence(every_of("3steps")))
+    other = NoSaving(Cadence(parse_interval("3steps")))
     other.cadence.begin(10)
     assert not other.wishes() and other.cadence.due_at(3)

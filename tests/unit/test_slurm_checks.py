@@ -185,13 +185,13 @@ def test_software_and_data_are_only_noted(mounted: Path, monkeypatch: pytest.Mon
         name="mnist", about="", folder="/", engine="torch", entry="train:Mnist", data=("mnist",)
     )
     training = replace(SPEC, kind="engine", recipe=recipe, cluster=private)
-    monkeypatch.setattr(fetch, "folder", lambda name: mounted / "cache")
+    monkeypatch.setattr(fetch, "find_folder", lambda name: mounted / "cache")
     assert [one.id for one in shared_storage.needed(training)] == [
         "shared-python",
         "shared-rampup",
         "shared-data",
     ]
-    monkeypatch.setattr(fetch, "folder", lambda name: mounted / "home" / "cache")
+    monkeypatch.setattr(fetch, "find_folder", lambda name: mounted / "home" / "cache")
     assert [one.level for one in shared_storage.needed(training)] == ["note", "note", "ok"]
 
 

@@ -111,16 +111,3 @@ KERAS: dict[str, Setting] = {
 }
 
 ENGINES: dict[str, dict[str, Setting]] = {"keras": KERAS, "torch": TORCH}
-
-
-LOWER = ("mae", "mse", "rmse", "mape", "msle", "perplexity")
-"""Short names of errors, as they stand between underscores."""
-
-
-def lower_is_better(monitor: str, mode: str) -> bool:
-    if mode != "auto":
-        return mode == "min"
-    words = monitor.lower().split("_")
-    return any(word in monitor for word in ("loss", "error", "epoch_s")) or any(
-        word in words for word in LOWER
-    )

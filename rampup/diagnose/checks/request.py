@@ -196,7 +196,7 @@ def _is_here(spec: RunSpec) -> bool:
 
 
 def _bf16_is_fast() -> bool:
-    from rampup.core.cpu import bf16_is_fast
+    from rampup.core.hardware import bf16_is_fast
 
     return bf16_is_fast()
 

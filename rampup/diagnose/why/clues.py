@@ -143,7 +143,7 @@ def _of_state(
         yield Clue("again", clean(str(facts["why"])), file)
     control, last = inside(run, run.control_file), run.last_attempt()
     for number, read in enumerate(read_jsonl(run.control_file), start=1):
-        record = shapes.fitting(read, shapes.CONTROL)
+        record = shapes.drop_foreign(read, shapes.CONTROL)
         what, later = record.get("what"), record.get("t", 0.0) > facts.get("started", 0.0)
         if (
             what == "ended"

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rampup.config.clusters import of_run
+from rampup.core.metrics import is_number
 from rampup.diagnose.why.logs import clean
 from rampup.diagnose.why.problems import Clue
 from rampup.errors import RampupError
-from rampup.rundir import schema as shapes
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
 from rampup.runs.code import script_index
@@ -129,7 +129,7 @@ def _last_sign_of_life(attempt: AttemptDir) -> tuple[float, Path]:
 
 def _usual_interval_s(attempt: AttemptDir) -> float | None:
     rows = read_jsonl(attempt.metrics_file, tail_bytes=SAMPLES_TAIL)
-    times = [row["t"] for row in rows if shapes.number(row.get("t"))]
+    times = [row["t"] for row in rows if is_number(row.get("t"))]
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
 
 
@@ -152,13 +152,13 @@ def _cpus_busy(attempt: AttemptDir, until: float) -> float | None:
 
 
 def _is_sample(row: Record) -> bool:
-    return shapes.number(row.get("t")) and shapes.number(row.get("cpu_s"))
+    return is_number(row.get("t")) and is_number(row.get("cpu_s"))
 
 
 def whole_of(row: Record, name: str) -> int:
     """A count, or 0 where there is none."""
     value = row.get(name)
-    return int(value) if value is not None and shapes.number(value) else 0
+    return int(value) if value is not None and is_number(value) else 0
 
 
 # what was not copied ------------------------------------------------------------------------------

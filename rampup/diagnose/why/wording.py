@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from rampup.core.environment import kind_of
-from rampup.core.units import memory_mb
+from rampup.core.units import parse_memory_mb
 from rampup.diagnose.advice import Facts, Undefined, loss_not_finite
 from rampup.diagnose.why.clues import Case
 from rampup.diagnose.why.logs import clean
@@ -191,7 +191,7 @@ class Words:
 
     def more_mem(self) -> str:
         """Twice of what was asked for; otherwise half as much again as was measured."""
-        asked = memory_mb(str(self._resources.get("mem") or ""))
+        asked = parse_memory_mb(str(self._resources.get("mem") or ""))
         if asked:
             return f"{math.ceil(asked * 2 / 1024)}G"
         attempt = self._case.attempt

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rampup import __version__
-from rampup.core import cpu
+from rampup.core import hardware
 from rampup.engines.base import Loop, check_monitor
 from rampup.engines.keras import data as keras_data
 from rampup.engines.keras import seed as keras_seed
@@ -148,7 +148,7 @@ class Training(Loop):
             "onednn": os.environ["TF_ENABLE_ONEDNN_OPTS"],
             "device": ",".join(self.devices),
             "gradients": self.world.gradients,
-            "cpu": cpu.model_name(),
+            "cpu": hardware.cpu_model(),
             "versions": {
                 "rampup": __version__,
                 "tensorflow": str(tf.__version__),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rampup.core import gpus
+from rampup.core import hardware
 from rampup.core.engines import keras as keras_version
 from rampup.data.order import shard
 from rampup.errors import RampupError
@@ -148,7 +148,7 @@ def _devices(context: RankContext, gpus_per_node: int, cpu_devices: int) -> list
 
 
 def _refuse_idle_gpus(gpus_per_node: int) -> None:
-    found = gpus.reserved(gpus_per_node)
+    found = hardware.find_reserved_gpu(gpus_per_node)
     if found:
         by, without = found
         hint = f"check nvidia-smi, install tensorflow[and-cuda], or {without}"

@@ -21,7 +21,7 @@ from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 
 from rampup import __version__
-from rampup.core import cpu
+from rampup.core import hardware
 from rampup.engines.lightning import loops as lightning_loops
 from rampup.engines.lightning import profile as lightning_profile
 from rampup.engines.lightning.data import Positions
@@ -68,7 +68,7 @@ def train(job: Job, task: Target | Task) -> Outcome:
         torch.set_num_threads(context.threads)
     device = torch_device.choose(settings.device, context, job.gpus_per_node)
     if device.type == "cpu":
-        cpu.keep_memory()
+        hardware.disable_malloc_trim()
     quiet()
     with World(context, device) as world:
         built = Recipe(task, world) if isinstance(task, Task) else task
@@ -406,7 +406,7 @@ class Training(Rare):
             "threads": torch.get_num_threads(),
             "device": str(self.world.device),
             "gradients": type(self.trainer.strategy).__name__,
-            "cpu": cpu.model_name(),
+            "cpu": hardware.cpu_model(),
             "versions": {
                 "rampup": __version__,
                 "torch": str(torch.__version__),

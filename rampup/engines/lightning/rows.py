@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from rampup.core.engines.torch import lower_is_better
+from rampup.core.metrics import lower_is_better
 from rampup.engines.lightning.data import first_tensor_size
 from rampup.engines.torch.evaluation import CLASS_METRICS
 from rampup.engines.torch.parts import RunningLoss

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from rampup.core import gpus
-from rampup.core.cpu import bf16_is_fast
+from rampup.core import hardware
+from rampup.core.hardware import bf16_is_fast
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
@@ -71,7 +71,7 @@ def _best() -> str:
 
 
 def _refuse_idle_gpus(wish: str, gpus_per_node: int, environ: Mapping[str, str]) -> None:
-    found = gpus.reserved(gpus_per_node, environ)
+    found = hardware.find_reserved_gpu(gpus_per_node, environ)
     if found:
         by, without = found
         hint = without if wish == "cpu" else f"{_why_no_cuda()}; or {without}"

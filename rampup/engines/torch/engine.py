@@ -15,7 +15,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from rampup import __version__
-from rampup.core import cpu
+from rampup.core import hardware
 from rampup.data.order import permutation, piece
 from rampup.engines.base import Loop, check_monitor
 from rampup.engines.torch import device as torch_device
@@ -38,7 +38,7 @@ def train(job: Job, task: Task) -> Outcome:
     device = torch_device.choose(settings.device, context, job.gpus_per_node)
     torch_device.check_precision(settings.precision, device)
     if device.type == "cpu":
-        cpu.keep_memory()
+        hardware.disable_malloc_trim()
     with World(context, device) as world:
         return Training(job, task, world).run()
 
@@ -154,7 +154,7 @@ class Training(Loop):
             "threads": torch.get_num_threads(),
             "device": str(self.world.device),
             "gradients": type(self.gradients).__name__.lower(),
-            "cpu": cpu.model_name(),
+            "cpu": hardware.cpu_model(),
             "versions": {
                 "rampup": __version__,
                 "torch": str(torch.__version__),

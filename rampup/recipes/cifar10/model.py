@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rampup.core.settings import Settings
-from rampup.datasets.fetch import folder
-from rampup.datasets.sets import WEIGHTS, weights_name
+from rampup.datasets.fetch import find_folder
+from rampup.datasets.sets import WEIGHTS, weights_set_name
 from rampup.errors import RampupError
 from rampup.recipes.cifar10.settings import OWN
 
@@ -153,9 +153,9 @@ def of_torchvision(arch: str) -> nn.Module:
 def load_trained(model: nn.Module, arch: str) -> None:
     """What fits of the cached weights: not the last layer, and of our ResNet-18 not the stem
     either."""
-    name = weights_name(arch)
+    name = weights_set_name(arch)
     found = torch.load(
-        folder(name) / WEIGHTS[name].files[0].name, map_location="cpu", weights_only=True
+        find_folder(name) / WEIGHTS[name].files[0].name, map_location="cpu", weights_only=True
     )
     own = model.state_dict()
     fitting = {

@@ -6,7 +6,7 @@ The command line calls `check` and model.py takes the names from here; so this i
 
 from rampup.core.settings import Settings
 from rampup.core.spec import Needs
-from rampup.datasets.sets import WEIGHTS, weights_name
+from rampup.datasets.sets import WEIGHTS, weights_set_name
 from rampup.errors import Refused, nearest
 
 SIZE = 32
@@ -61,7 +61,7 @@ def needs(arch: str, pretrained: bool) -> Needs:
             f"arch={arch}: there is no network of that name for images of {SIZE}x{SIZE} pixels",
             nearest(arch, [*OWN, *OF_TORCHVISION]),
         )
-    if pretrained and weights_name(arch) not in WEIGHTS:
+    if pretrained and weights_set_name(arch) not in WEIGHTS:
         known = [name.partition(":")[2] for name in WEIGHTS]
         raise Refused(
             f"pretrained=true: no weights of arch={arch} are known",
@@ -69,5 +69,5 @@ def needs(arch: str, pretrained: bool) -> Needs:
         )
     return Needs(
         modules={} if arch in OWN else {"torchvision": f"arch={arch}"},
-        data=(weights_name(arch),) if pretrained else (),
+        data=(weights_set_name(arch),) if pretrained else (),
     )

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from rampup.core.settings import Settings
 from rampup.data.augment import Augment
 from rampup.data.memory import TensorData
-from rampup.datasets.fetch import folder
+from rampup.datasets.fetch import find_folder
 from rampup.datasets.idx import read_idx
 from rampup.engines.torch.task import Classifier
 from rampup.recipes.cifar10.model import build
@@ -51,7 +51,7 @@ class Cifar10(Classifier):
 
     def part(self, name: str, samples: int) -> TensorData:
         """Numbers, pixels and labels. The pixels of a colour are one row: see Augment."""
-        files = folder("cifar10")
+        files = find_folder("cifar10")
         pixels = torch.from_numpy(read_idx(files / f"{name}-images-idx4-ubyte")[:samples]).flatten(
             2
         )

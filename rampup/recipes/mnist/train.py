@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rampup.data.memory import TensorData
-from rampup.datasets.fetch import folder
+from rampup.datasets.fetch import find_folder
 from rampup.datasets.idx import read_idx
 from rampup.engines.torch.task import Classifier
 
@@ -22,7 +22,7 @@ class Mnist(Classifier):
     classes = tuple("0123456789")
 
     def data(self) -> tuple[TensorData, TensorData]:
-        files = folder("mnist")
+        files = find_folder("mnist")
         pixels = torch.from_numpy(read_idx(files / "train-images-idx3-ubyte"))
         labels = torch.from_numpy(read_idx(files / "train-labels-idx1-ubyte")).long()
         images = pixels.flatten(1).float().div_(255).sub_(MEAN).div_(DEVIATION)

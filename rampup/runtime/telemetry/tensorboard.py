@@ -16,7 +16,7 @@ from io import FileIO
 from typing import Any, NamedTuple
 
 from rampup.core import tfevents as event_format
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core.metrics import get_step, name_numbers
 from rampup.rundir.files import RunDir
 
 FLUSH_AFTER_S = 10.0
@@ -116,7 +116,9 @@ class TensorBoard(NoTensorBoard):
 
     def text(self, step: int, name: str, markdown: str) -> None:
         t = time.time()
-        self._waiting.append(Item(name, step, lambda: event_format.words(t, step, name, markdown)))
+        self._waiting.append(
+            Item(name, step, lambda: event_format.markdown(t, step, name, markdown))
+        )
 
     def graph(self, nodes: Sequence[event_format.Node]) -> None:
         t = time.time()
@@ -191,7 +193,7 @@ class TensorBoard(NoTensorBoard):
         return found
 
     def _scalars(self, row: Mapping[str, Any]) -> bytes:
-        values, step = named_numbers(row), step_of(row)
+        values, step = name_numbers(row), get_step(row)
         if step is None or not values:
             return b""
         begin = b"" if self._session_begun else self._session(row["t"], 0)

@@ -39,7 +39,7 @@ def needed(spec: RunSpec) -> Iterator[Finding]:
         )
     for name in spec.recipe.data if spec.recipe else ():
         try:
-            place = fetch.folder(name)
+            place = fetch.find_folder(name)
         except Refused:  # absent: another check tells
             continue
         yield from _seen(
