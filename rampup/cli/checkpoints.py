@@ -5,9 +5,9 @@ import time
 from typing import Any
 
 from rampup.cli import output
+from rampup.rundir import checkpoints
+from rampup.rundir.checkpoints import Damaged
 from rampup.rundir.files import RunDir
-from rampup.rundir.manifest import Damaged
-from rampup.runtime.checkpoints import store as checkpoint
 
 MB = 1e6
 
@@ -32,7 +32,7 @@ def show_checkpoints(run: RunDir, verify: bool, as_json: bool) -> int:
 
 def describe(run: RunDir, verify: bool) -> list[dict[str, Any]]:
     """The newest first. `sound` is None where nobody has looked; a manifest is always looked at."""
-    rows = [describe_one(run, step, verify) for step in checkpoint.steps_of(run)]
+    rows = [describe_one(run, step, verify) for step in checkpoints.list_steps(run)]
     best = best_step(run)
     return [{**row, "best": row["step"] == best} for row in rows]
 
@@ -40,7 +40,7 @@ def describe(run: RunDir, verify: bool) -> list[dict[str, Any]]:
 def describe_one(run: RunDir, step: int, verify: bool) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(("t", "bytes", "attempt", "world_size", "sound"))
     try:
-        found = checkpoint.read(run, step)
+        found = checkpoints.read_checkpoint(run, step)
         facts |= {
             "t": found.manifest["t"],
             "attempt": found.manifest["attempt"],
@@ -48,7 +48,7 @@ def describe_one(run: RunDir, step: int, verify: bool) -> dict[str, Any]:
         }
         facts["world_size"] = found.meta.get("world_size")
         if verify:
-            checkpoint.verified(run, step)
+            checkpoints.verify_checkpoint(run, step)
             facts["sound"] = True
     except Damaged as error:
         return {"step": step, **facts, "sound": False, "fault": error.fault}
@@ -57,9 +57,9 @@ def describe_one(run: RunDir, step: int, verify: bool) -> dict[str, Any]:
 
 def best_step(run: RunDir) -> int | None:
     """By what the newest one that can be read knows."""
-    for step in checkpoint.steps_of(run):
+    for step in checkpoints.list_steps(run):
         try:
-            best = checkpoint.read(run, step).meta.get("best")
+            best = checkpoints.read_checkpoint(run, step).meta.get("best")
         except Damaged:
             continue
         return int(best["step"]) if best else None

@@ -12,11 +12,11 @@ from rampup.cli import output
 from rampup.cli.arguments import complete_run, dry_run_option, json_option
 from rampup.cli.checkpoints import MB, best_step
 from rampup.errors import RampupError, Refused
+from rampup.rundir import checkpoints
 from rampup.rundir import find as runs
+from rampup.rundir.checkpoints import Damaged
 from rampup.rundir.files import RunDir
-from rampup.rundir.manifest import Damaged
 from rampup.runs.state import state_of
-from rampup.runtime.checkpoints import store as checkpoint
 
 
 @click.command()
@@ -59,8 +59,8 @@ def refuse_if_it_goes_on(run: RunDir) -> None:
 
 def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
     kept = [] if everything else needed(run)
-    goes = [run.checkpoint(step) for step in checkpoint.steps_of(run) if step not in kept]
-    goes += checkpoint.half_written(run)
+    goes = [run.checkpoint(step) for step in checkpoints.list_steps(run) if step not in kept]
+    goes += checkpoints.list_half_written(run)
     if everything and run.checkpoints.is_dir():
         goes = list(run.checkpoints.iterdir())
     freed = sum(size_of(path) for path in goes)
@@ -78,10 +78,10 @@ def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
 def needed(run: RunDir) -> list[int]:
     """The newest sound one and the best; all of them when none is sound, because something of them
     may be saved."""
-    steps, best = checkpoint.steps_of(run), best_step(run)
+    steps, best = checkpoints.list_steps(run), best_step(run)
     for step in steps:
         try:
-            checkpoint.verified(run, step)
+            checkpoints.verify_checkpoint(run, step)
         except Damaged:
             continue
         return [step, *([best] if best in steps and best != step and best is not None else [])]
@@ -91,7 +91,7 @@ def needed(run: RunDir) -> list[int]:
 def remove(path: Path) -> None:
     """By one rename first: no reader meets half of a checkpoint."""
     try:
-        trash = path.with_name(f"{checkpoint.TRASH}{time.time_ns()}")
+        trash = path.with_name(f"{checkpoints.TRASH}{time.time_ns()}")
         path.rename(trash)
         shutil.rmtree(trash)
     except OSError as error:

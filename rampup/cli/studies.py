@@ -9,11 +9,10 @@ from typing import Any
 from rampup.cli import output
 from rampup.cli.cancel import END_WITHIN_S, SAVE_WITHIN_S
 from rampup.cli.wait import POLL_S, patience
-from rampup.errors import NotFinished, RampupError, SchedulerError, UsageError
+from rampup.errors import OUTCOME_CODES, NotFinished, RampupError, SchedulerError, UsageError
 from rampup.rundir.files import RunDir, State
 from rampup.runs.create import ask_to_stop
 from rampup.runs.state import look, state_of, states_of
-from rampup.runtime.outcome import CODES
 from rampup.schedulers.slurm.query import FRESH_S
 from rampup.study.members import Study, find, find_lost_submissions
 from rampup.study.stop import cancel_all, is_being_started, stop_starting
@@ -40,7 +39,7 @@ def states_by_run(runs: Iterable[RunDir], fresh_s: float = FRESH_S) -> dict[RunD
 def exit_code_of(states: Iterable[State]) -> int:
     """Of the worst."""
     there = {state.name for state in states}
-    return next((CODES[name] for name in BAD if name in there), 0)
+    return next((OUTCOME_CODES[name] for name in BAD if name in there), 0)
 
 
 def tell_states(states: Mapping[RunDir, State]) -> None:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from rampup.drill import victims
 from rampup.drill.scene import Impossible, Lost, Scene, TooLate
+from rampup.rundir import checkpoints
 from rampup.runs import create as submit
-from rampup.runtime.checkpoints import store as checkpoint
 from rampup.schedulers.slurm.options import clock
 
 Found = TypeVar("Found")
@@ -113,9 +113,9 @@ def wait_for_time_limit(scene: Scene) -> None:
 def tear_checkpoint(scene: Scene) -> None:
     """End the run, then cut the newest checkpoint or turn one bit of it."""
     scene.wait_for_training()
-    scene.wait(lambda: len(checkpoint.steps_of(scene.run)) >= 2, "two checkpoints")
+    scene.wait(lambda: len(checkpoints.list_steps(scene.run)) >= 2, "two checkpoints")
     _cancel(scene)
-    newest = scene.run.checkpoint(checkpoint.steps_of(scene.run)[0])
+    newest = scene.run.checkpoint(checkpoints.list_steps(scene.run)[0])
     file = scene.chance.choice(sorted(path for path in newest.iterdir() if path.stat().st_size))
     damage(file, scene.chance.randrange(file.stat().st_size), cut=scene.chance.random() < 0.5)
 

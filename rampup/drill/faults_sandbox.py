@@ -10,8 +10,8 @@ from pathlib import Path
 from rampup.drill import victims
 from rampup.drill.scene import Scene, TooLate
 from rampup.errors import SchedulerError
-from rampup.rundir.manifest import Damaged
-from rampup.runtime.checkpoints import store as checkpoint
+from rampup.rundir import checkpoints
+from rampup.rundir.checkpoints import Damaged
 from rampup.sandbox import daemons, leftovers
 from rampup.sandbox.layout import Layout, node_names
 
@@ -142,9 +142,9 @@ def watch_ghosts(scene: Scene, since: float) -> None:
 
 def written_by_ghosts(scene: Scene, since: float) -> str:
     """Checkpoints of the first attempt that are younger than the second."""
-    for step in checkpoint.steps_of(scene.run):
+    for step in checkpoints.list_steps(scene.run):
         try:
-            found = checkpoint.read(scene.run, step)
+            found = checkpoints.read_checkpoint(scene.run, step)
             changed = newest_change(found.path)
         except (Damaged, OSError):  # it is being removed while we look
             continue

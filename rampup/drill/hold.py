@@ -20,8 +20,8 @@ from rampup.drill.scene import Impossible, Lost, Scene, TooLate, Undisturbed, is
 from rampup.drill.stage import Stage
 from rampup.drill.verdict import Result, Trial, judge, line_of
 from rampup.errors import RampupError, Refused, nearest
+from rampup.rundir import checkpoints
 from rampup.rundir.files import RunDir
-from rampup.runtime.checkpoints import store as checkpoint
 
 TRIES = 4
 EARLIER = 0.7
@@ -110,7 +110,7 @@ class Drill:
         if self._stage.place.slurm:
             began = facts["started"]
         steps = max(
-            [0, *checkpoint.steps_of(run), *(row.get("step", 0) for row in run.history()[-1:])]
+            [0, *checkpoints.list_steps(run), *(row.get("step", 0) for row in run.history()[-1:])]
         )
         self._tell(f"undisturbed: {facts['ended'] - began:.1f} s, {steps} steps")
         return Undisturbed(
@@ -174,7 +174,7 @@ def check(fault: Fault, whole: Undisturbed) -> None:
         raise Impossible("the command does not use rampup.init(), so nobody can see when it trains")
     if fault.name == "stop-and-resume" and not whole.run.attempt(1).listens_file.exists():
         raise Impossible("its loop does not look at run.should_stop")
-    if fault.name == "torn-checkpoint" and not checkpoint.steps_of(whole.run):
+    if fault.name == "torn-checkpoint" and not checkpoints.list_steps(whole.run):
         raise Impossible("the run writes no checkpoints")
 
 

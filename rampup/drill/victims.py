@@ -12,8 +12,10 @@ from collections import defaultdict
 
 from rampup.core import processes
 from rampup.rundir.files import RunDir
-from rampup.runtime import guardian
 from rampup.sandbox.leftovers import all_pids, command_of, environment_of, program_of
+
+GUARDIAN = "guardian.py"
+"""The program that a local launcher puts around each rank; the rank is its child."""
 
 
 def ranks_of(run: RunDir, attempt: int) -> dict[int, set[int]]:
@@ -33,11 +35,8 @@ def rank_of(pid: int, run: RunDir) -> tuple[int, int] | None:
     if environment.get("RAMPUP_RUN_DIR") == str(run.path) and "RANK" in environment:
         return int(environment.get("RAMPUP_ATTEMPT", 0)), int(environment["RANK"])
     words = command_of(pid)
-    if (
-        str(run.rank_program) not in words
-        or guardian.__file__ in words
-        or program_of(pid) == "srun"
-    ):
+    is_guardian = any(os.path.basename(word) == GUARDIAN for word in words)
+    if str(run.rank_program) not in words or is_guardian or program_of(pid) == "srun":
         return None
     options = dict(
         word[2:].split("=", 1) for word in words if word.startswith("--") and "=" in word

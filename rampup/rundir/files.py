@@ -20,7 +20,7 @@ from rampup.core.metrics import is_number
 from rampup.errors import Refused
 from rampup.rundir import schema as shapes
 from rampup.rundir.attempt import AttemptDir as AttemptDir
-from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync, write_new
+from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync_files, write_new
 from rampup.rundir.schema import drop_foreign
 
 ENDED = ("completed", "failed", "cancelled", "timeout")
@@ -301,7 +301,7 @@ def create(final: Path, run: Record, fill: Callable[[RunDir], None], alone: bool
         write_new(made.run_file, run)
         fill(made)
         if alone:
-            sync(hidden)
+            sync_files(hidden)
         hidden.rename(final)
     except OSError as error:
         shutil.rmtree(hidden, ignore_errors=True)

@@ -34,14 +34,20 @@ def write_new(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
-def sync(directory: Path) -> None:
-    """Wait until the files of a directory are on the disk: a crash after that leaves none of them
-    empty."""
+def sync(path: Path) -> None:
+    """Bring a file or the entries of a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_files(directory: Path) -> None:
+    """Bring the files of a directory to the disk: a crash after that leaves none of them empty."""
     for path in directory.iterdir():
         if path.is_file():
-            file = os.open(path, os.O_RDONLY)
-            os.fsync(file)
-            os.close(file)
+            sync(path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,10 +13,10 @@ from rampup.core.settings import Settings
 from rampup.core.units import parse_interval
 from rampup.errors import RampupError
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import Record, write_text
+from rampup.rundir.records import Record, sync, write_text
 from rampup.runtime.checkpoints.cadence import Cadence
 from rampup.runtime.checkpoints.saving import NoSaving, Saving
-from rampup.runtime.checkpoints.store import CheckpointStore, sync
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.context import RankContext
 from rampup.runtime.stop import Stop, watch_for_stop
 from rampup.runtime.storage import StorageError, writing

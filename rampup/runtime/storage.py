@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rampup.errors import RampupError
+from rampup.errors import STORAGE_FAILED, RampupError
 
 
 class StorageError(RampupError):
     """The run directory can't be written. Its exit code tells the launcher even when nothing else
     can be written."""
 
-    exit_code = 74
+    exit_code = STORAGE_FAILED
 
 
 def failed(path: str | Path, cause: str) -> StorageError:

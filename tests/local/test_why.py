@@ -328,7 +328,7 @@ def test_all_ports_are_taken(cli) -> None:
     with ExitStack() as held:
         for retry in range(3):
             holder = held.enter_context(socket.socket())
-            holder.bind(("127.0.0.1", rank.port_of(f"{run.path}/1", retry)))
+            holder.bind(("127.0.0.1", rank.first_port(f"{run.path}/1", retry)))
             holder.listen()
         subprocess.run(spawn.argv(run.path), timeout=30)
     answer = explain(run)

@@ -64,8 +64,6 @@ FRAMEWORK_ROOMS = (
 )
 
 YET = {
-    ("cli", "runtime"),
-    ("drill", "runtime"),
     ("recipes", "core"),
     ("recipes", "data"),
     ("recipes", "datasets"),

@@ -10,10 +10,11 @@ import pytest
 
 from rampup.core.units import parse_interval
 from rampup.errors import Superseded
+from rampup.rundir.checkpoints import list_steps, verify_checkpoint
 from rampup.rundir.files import RunDir
 from rampup.runtime.checkpoints.cadence import Cadence
 from rampup.runtime.checkpoints.saving import Cost, NoSaving, Saving, Snapshot
-from rampup.runtime.checkpoints.store import CheckpointStore, steps_of, verified
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.storage import StorageError
 from rampup.runtime.telemetry.metrics import NoEvents
 
@@ -62,7 +63,7 @@ class Scene:
 
     def settle(self) -> list[int]:
         self.saving.end()
-        return steps_of(self.run)
+        return list_steps(self.run)
 
     def break_disk(self) -> None:
         def full() -> None:
@@ -91,7 +92,7 @@ def test_training_goes_on_while_it_is_written(scene: Scene) -> None:
     scene.saving.ready()
     scene.saving.write(snapshot(1, slow), None)
     assert not scene.pass_time(100), "nothing is due while one is being written"
-    assert steps_of(scene.run) == [] and scene.saving.saved is None
+    assert list_steps(scene.run) == [] and scene.saving.saved is None
     go_on.set()
     assert scene.settle() == [1] and scene.saving.saved == 1
     assert scene.pass_time(100)
@@ -114,7 +115,7 @@ def test_the_next_one_waits_for_the_one_before(scene: Scene) -> None:
 
 def test_the_last_one_is_waited_for(scene: Scene) -> None:
     scene.save(7, last=True)
-    assert steps_of(scene.run) == [7]
+    assert list_steps(scene.run) == [7]
 
 
 def test_keeps_the_newest_and_the_best(scene: Scene) -> None:
@@ -183,7 +184,7 @@ def test_one_failure_is_told_and_tried_again(
     scene.settle()
     scene.break_disk()
     scene.save(2)
-    assert scene.settle() == [1] and verified(scene.run, 1)
+    assert scene.settle() == [1] and verify_checkpoint(scene.run, 1)
     assert (
         capsys.readouterr().out.count(
             "error: the checkpoint of step 2 was not saved: can't write it: No space"

@@ -36,8 +36,8 @@ from rampup.engines.torch import device as torch_device
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError, Superseded
+from rampup.rundir.checkpoints import Checkpoint, read_checkpoint
 from rampup.runtime.checkpoints import exactness
-from rampup.runtime.checkpoints.store import Checkpoint, read
 from rampup.runtime.job import Best, Job, Outcome
 from rampup.runtime.stop import SUPERSEDED
 from rampup.runtime.storage import say
@@ -213,7 +213,7 @@ class Training(Rare):
             store.take_over()
             newest = store.latest()
         step = self.world.agree(newest.step if newest else -1)
-        return newest if newest or step < 0 else read(store.run, step)
+        return newest if newest or step < 0 else read_checkpoint(store.run, step)
 
     def _start(self) -> int:
         return self.found.step if self.found else 0

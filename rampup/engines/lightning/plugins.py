@@ -17,7 +17,8 @@ from lightning.pytorch import Callback
 from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from rampup.runtime.checkpoints.store import CheckpointStore, sync
+from rampup.rundir.records import sync
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.context import RankContext
 from rampup.runtime.storage import writing
 

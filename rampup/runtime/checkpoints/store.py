@@ -12,80 +12,36 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rampup.errors import RampupError, Superseded
-from rampup.rundir import files as rundir
-from rampup.rundir import manifest, records
-from rampup.rundir.manifest import Damaged
+from rampup.rundir.checkpoints import (
+    MANIFEST,
+    REPLACED,
+    TRASH,
+    UNFINISHED,
+    Checkpoint,
+    Damaged,
+    list_half_written,
+    list_names,
+    list_steps,
+    read_checkpoint,
+    seal_manifest,
+    verify_checkpoint,
+)
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import Record, sync
 from rampup.runtime.storage import failed, say, writing
 
 Content = bytes | Callable[[Any], None]
 """What goes into a file: its bytes, or a function that writes them."""
-TRASH = "trash-"
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    path: Path
-    manifest: records.Record
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def step(self) -> int:
-        return int(self.manifest["step"])
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """What the engine told about it."""
-        return dict(self.manifest["meta"])
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(int(file["size"]) for file in self.manifest["files"].values())
-
-    def file(self, name: str) -> Path:
-        return self.path / name
-
-
-def steps_of(run: rundir.RunDir) -> list[int]:
-    """The steps that have a checkpoint, the newest first, whether or not it is sound."""
-    found = [name.removeprefix("step-") for name in _names(run) if name.startswith("step-")]
-    return sorted((int(step) for step in found if step.isdigit()), reverse=True)
-
-
-def half_written(run: rundir.RunDir) -> list[Path]:
-    """What an attempt left that ended while it wrote, replaced or removed a checkpoint."""
-    names = _names(run)
-    replaced = [name for name in names if ".old-" in name and name.partition(".old-")[0] in names]
-    rest = [name for name in names if name.startswith(TRASH) or ".tmp-" in name]
-    return [run.checkpoints / name for name in (*replaced, *rest)]
-
-
-def read(run: rundir.RunDir, step: int) -> Checkpoint:
-    """The checkpoint of that step by its manifest alone; Damaged if that is not as it was
-    written."""
-    path = run.checkpoint(step)
-    return Checkpoint(path, manifest.read(path))
-
-
-def verified(run: rundir.RunDir, step: int) -> Checkpoint:
-    """The checkpoint of that step, read through and compared with its manifest."""
-    found = read(run, step)
-    manifest.check_files(found.path, found.manifest)
-    return found
 
 
 class CheckpointStore:
     """The checkpoints of a run as one of its attempts sees them."""
 
-    def __init__(self, run: rundir.RunDir, attempt: int) -> None:
+    def __init__(self, run: RunDir, attempt: int) -> None:
         self.run = run
         self.attempt = attempt
         self._damaged: set[int] = set()
@@ -97,11 +53,11 @@ class CheckpointStore:
 
         Not of this attempt itself: a rank that looks late must find what the others have found.
         """
-        for step in steps_of(self.run):
+        for step in list_steps(self.run):
             try:
-                found = read(self.run, step)
+                found = read_checkpoint(self.run, step)
                 if found.manifest["attempt"] < self.attempt:
-                    return verified(self.run, step)
+                    return verify_checkpoint(self.run, step)
             except Damaged as error:
                 self._damaged.add(step)
                 say(f"warning: {error.message}; trying the one before")
@@ -126,14 +82,16 @@ class CheckpointStore:
         `check_newest` and is about to show a checkpoint, it will find nothing there to rename.
         """
         with writing(self.run.checkpoints):
-            for name in _names(self.run):
-                step, _, old = name.partition(".old-")
+            for name in list_names(self.run):
+                step, _, old = name.partition(REPLACED)
                 # a replacement was cut off: it holds again
                 if old and not (self.run.checkpoints / step).exists():
-                    _renamed(self.run.checkpoints / name, self.run.checkpoints / step)
-                elif old or (".tmp-" in name and not name.endswith(f".tmp-{self.attempt}")):
+                    _rename(self.run.checkpoints / name, self.run.checkpoints / step)
+                elif old or (
+                    UNFINISHED in name and not name.endswith(f"{UNFINISHED}{self.attempt}")
+                ):
                     self._throw_away(self.run.checkpoints / name)
-        for path in half_written(self.run):
+        for path in list_half_written(self.run):
             if path.name.startswith(TRASH):
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -149,7 +107,7 @@ class CheckpointStore:
     def save(self, step: int, files: Mapping[str, Content], meta: Mapping[str, Any]) -> Checkpoint:
         """All of it or nothing: a reader never sees a checkpoint that is half there."""
         target = self.run.checkpoint(step)
-        beside = target.with_name(f"{target.name}.tmp-{self.attempt}")
+        beside = target.with_name(f"{target.name}{UNFINISHED}{self.attempt}")
         facts = {"step": step, "t": time.time(), "attempt": self.attempt}
         try:
             self.check_newest()
@@ -168,23 +126,23 @@ class CheckpointStore:
 
     def keep(self, newest: int, *steps: int) -> None:
         """Remove all but the newest sound ones and these."""
-        sound = [step for step in steps_of(self.run) if step not in self._damaged]
+        sound = [step for step in list_steps(self.run) if step not in self._damaged]
         kept = {*sound[:newest], *steps}
         with writing(self.run.checkpoints):
-            for step in steps_of(self.run):
+            for step in list_steps(self.run):
                 if step not in kept:
                     self._throw_away(self.run.checkpoint(step))
 
     def _show(self, beside: Path, target: Path) -> None:
         """The commit. Where the step has a checkpoint already, that one is set aside and comes back
         if we end here."""
-        old = target.with_name(f"{target.name}.old-{self.attempt}")
+        old = target.with_name(f"{target.name}{REPLACED}{self.attempt}")
         if target.exists():
             target.rename(old)
         try:
             beside.rename(target)
         except OSError:
-            _renamed(old, target)
+            _rename(old, target)
             raise
         sync(target.parent)
         if old.exists():
@@ -194,19 +152,10 @@ class CheckpointStore:
         """By one rename, so that no reader meets half of it."""
         self.check_newest()
         trash = path.with_name(f"{TRASH}{time.time_ns()}-{path.name}")
-        if _renamed(path, trash):
+        if _rename(path, trash):
             # What can't be removed now (a file that is still open, over NFS) is in nobody's way;
             # `clean` tries again.
             shutil.rmtree(trash, ignore_errors=True)
-
-
-def sync(path: Path) -> None:
-    """Bring a file or a directory to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _Hashed:
@@ -237,14 +186,14 @@ class _Hashed:
 
 
 def _fill(
-    folder: Path, facts: records.Record, files: Mapping[str, Content], meta: Mapping[str, Any]
-) -> records.Record:
+    folder: Path, facts: Record, files: Mapping[str, Content], meta: Mapping[str, Any]
+) -> Record:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     written = {name: _write(folder / name, content) for name, content in files.items()}
     made = {**facts, "files": written, "meta": dict(meta)}
-    _write(folder / manifest.MANIFEST, manifest.seal(made))
+    _write(folder / MANIFEST, seal_manifest(made))
     sync(folder)
     return made
 
@@ -271,14 +220,7 @@ def _pour(content: Content, into: _Hashed) -> None:
         content(into)
 
 
-def _names(run: rundir.RunDir) -> list[str]:
-    try:
-        return os.listdir(run.checkpoints)
-    except FileNotFoundError:
-        return []
-
-
-def _renamed(path: Path, target: Path) -> bool:
+def _rename(path: Path, target: Path) -> bool:
     """False when it is gone already."""
     try:
         path.rename(target)
