@@ -15,7 +15,7 @@ from rampup.errors import RampupError, Refused
 from rampup.rundir import checkpoints
 from rampup.rundir import find as runs
 from rampup.rundir.checkpoints import Damaged
-from rampup.rundir.files import RunDir
+from rampup.rundir.files import RunDir, checkpoint_name
 from rampup.runs.state import state_of
 
 
@@ -70,7 +70,7 @@ def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
     return {
         "id": run.id,
         "removed": names,
-        "kept": [f"step-{step}" for step in kept],
+        "kept": [checkpoint_name(step) for step in kept],
         "freed_bytes": freed,
     }
 

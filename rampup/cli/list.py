@@ -10,7 +10,7 @@ from rampup.cli import output
 from rampup.cli.arguments import json_option, study_option
 from rampup.rundir import find as runs
 from rampup.rundir.files import AttemptDir, State
-from rampup.rundir.history import spent_s
+from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
 from rampup.runs.state import Seen, look, states_of
 
@@ -74,7 +74,7 @@ def tell_nothing(wanted: str | None) -> int:
 
 def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
     run, attempt, facts = seen
-    name, created = runs.told_by_name(run)
+    name, created = runs.parse_run_name(run)
     # of most runs the directory is not read a second time
     several = attempt is not None and attempt.number > 1
     earlier = run.attempts()[-2::-1] if several else []
@@ -94,10 +94,10 @@ def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
 
 def spent(seen: Seen, earlier: list[AttemptDir]) -> float | None:
     """Over all attempts. Of the newest, `look` has read what is needed; most runs have no other."""
-    last = spent_s(seen.attempt, seen.facts) if seen.attempt else None
+    last = attempt_duration_s(seen.attempt, seen.facts) if seen.attempt else None
     if not earlier:
         return last
-    known = [seconds for it in earlier if (seconds := spent_s(it, it.facts)) is not None]
+    known = [seconds for it in earlier if (seconds := attempt_duration_s(it, it.facts)) is not None]
     return sum(known) + (last or 0.0) if known else last
 
 

@@ -10,9 +10,9 @@ from rampup.cli.arguments import json_option, run_argument
 from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
 from rampup.rundir import find as runs
-from rampup.rundir.damage import damage_of
+from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
-from rampup.rundir.history import attempts_of, effective_ratio
+from rampup.rundir.history import effective_ratio, read_attempts
 from rampup.runs.summary import checkpoints_of, describe, phases_of, total_wall_s
 from rampup.schedulers.slurm.usage import Usage
 
@@ -40,7 +40,7 @@ def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_
     facts = describe(found)
     usage = usage_when_ended(found, facts["state"])
     if as_json:
-        told = attempts_of(found)
+        told = read_attempts(found)
         tries = {
             "tries": [to_builtins(attempt) for attempt in told],
             "effective_ratio": effective_ratio(told),
@@ -91,7 +91,7 @@ def show_people(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None
             print(line)
     show_attempts(run)
     show_settings(run)
-    for words in damage_of(run):
+    for words in find_damage(run):
         output.say(f"note: {words}")
     output.next_step(next_of(run, state))
 
@@ -107,7 +107,7 @@ def cause_of(run: RunDir, facts: dict[str, Any]) -> str:
 
 def show_attempts(run: RunDir) -> None:
     """A run that took several: what each did, and what the interruptions cost."""
-    found = attempts_of(run)
+    found = read_attempts(run)
     if len(found) < 2:
         return
     ratio = effective_ratio(found)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rampup.core import paths as places
+from rampup.core import paths
 from rampup.datasets import idx
 from rampup.datasets.sets import DataFile, DataSet, find_set
 from rampup.errors import RampupError, Refused
@@ -39,7 +39,7 @@ class Fetched(NamedTuple):
 
 
 def cache_root() -> Path:
-    return places.cache_home() / "rampup" / "data"
+    return paths.cache_home() / "rampup" / "data"
 
 
 def find_folder(name: str) -> Path:

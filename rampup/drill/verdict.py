@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from rampup.drill.compare import compare
 from rampup.drill.scene import Scene
-from rampup.rundir.history import attempts_of
+from rampup.rundir.history import read_attempts
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 def judge(fault: str, scene: Scene, why: str) -> Trial:
     """`why` says what went wrong on the way home, if something did."""
-    attempts = attempts_of(scene.run)
+    attempts = read_attempts(scene.run)
     found = Trial(
         fault=fault,
         survived=False,

@@ -17,6 +17,7 @@ from rampup.core.metrics import lower_is_better
 from rampup.core.settings import Settings
 from rampup.engines.schedule import Schedule
 from rampup.errors import RampupError, Superseded, nearest
+from rampup.rundir.files import checkpoint_name
 from rampup.runtime.checkpoints import exactness
 from rampup.runtime.checkpoints.saving import Snapshot
 from rampup.runtime.job import Best, Job, Outcome
@@ -136,7 +137,7 @@ class Loop(ABC):
         saved = not job.saving.never
         if stopped:
             job.stop.obey(self.step if saved else None)
-        return Outcome(self.best, f"step-{self.step}" if saved else None, stopped, self.step)
+        return Outcome(self.best, checkpoint_name(self.step) if saved else None, stopped, self.step)
 
     def _train(self) -> bool:
         """To the last step, to the target, or until all ranks agree to stop. Whether they did."""

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import msgspec
 
 from rampup.export.source import Sent, Source, Target
-from rampup.rundir.records import write_whole
+from rampup.rundir.records import write_user_file
 
 PACKAGES: tuple[str, ...] = ()
 FIRST = ("step", "epoch")
@@ -28,7 +28,7 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
     else:
         table = io.StringIO(newline="")
         write(sources, table)
-        write_whole(target.out, table.getvalue().encode("utf-8", "replace"))
+        write_user_file(target.out, table.getvalue().encode("utf-8", "replace"))
     return [Sent(source.id, where, len(source.rows), len(source.rows), True) for source in sources]
 
 

@@ -73,7 +73,7 @@ def read(run: RunDir) -> Source:
 def id_by_name(run: RunDir) -> str:
     """Where run.json is lost. A directory that somebody has named has no id in its name: the whole
     name tells more."""
-    return run.path.name if runs.told_by_name(run)[1] is None else run.id
+    return run.path.name if runs.parse_run_name(run)[1] is None else run.id
 
 
 def plain(words: str) -> str:

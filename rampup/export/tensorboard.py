@@ -60,7 +60,7 @@ def records_of(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
     began = seconds(attempt.facts.get("started")) or (rows[0]["t"] if rows else source.created)
     yield event_format.version(began)
     yield event_format.hparams_start(began, source.id, source.settings)
-    yield event_format.session_start(began, attempt.resumed_at() + 1)
+    yield event_format.session_start(began, attempt.resume_step() + 1)
     for row in rows:
         values = name_numbers(row)
         if values:

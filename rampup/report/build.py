@@ -19,7 +19,7 @@ from rampup.report.points import Points, section
 from rampup.report.restarts import Mark
 from rampup.report.story import Story
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import write_whole
+from rampup.rundir.records import write_user_file
 
 MOST_RUNS = 50
 
@@ -48,7 +48,7 @@ def write_report(
     labels = sections.labels_of(stories)
     drawn, left = charts.charts_of(stories, labels)
     page = page_of(stories, labels, drawn, left, points).encode("utf-8", "replace")
-    write_whole(out, page)
+    write_user_file(out, page)
     pngs = write_pngs(drawn, png_folder) if png_folder is not None else []
     return Written(out, len(page), stories, pngs)
 

@@ -16,9 +16,9 @@ from rampup.diagnose.advice import Undefined, advise
 from rampup.diagnose.why.explain import explain
 from rampup.report.facts import facts_of
 from rampup.report.story import LARGEST, NOT_MEASURED, Curve, Story, finite
-from rampup.rundir.damage import damage_of
+from rampup.rundir.damage import find_damage
 from rampup.rundir.files import AttemptDir, RunDir, State
-from rampup.rundir.history import Attempt, attempts_of
+from rampup.rundir.history import Attempt, read_attempts
 from rampup.rundir.records import Record, read_json
 from rampup.runs.state import state_of
 from rampup.runs.summary import NOT_METRICS, best_of, merged, total_wall_s
@@ -59,12 +59,12 @@ def tried(what: str, read: Callable[[], Read], fallback: Read, story: Story) -> 
 
 def read_identity(story: Story) -> None:
     run = story.run
-    story.missing += tried("what is damaged", lambda: damage_of(run), [], story)
+    story.missing += tried("what is damaged", lambda: find_damage(run), [], story)
     story.identity, story.config, story.env = run.run, run.config, read_json(run.env_file)
     given = run.path.name.split("-", 2)[-1].rpartition("-")[0]
     story.name = str(story.identity.get("name") or given or run.path.name)
     story.state = tried("the state", lambda: told_state(run), State("unknown"), story)
-    story.tries = tried("the attempts", lambda: attempts_of(run), [], story)
+    story.tries = tried("the attempts", lambda: read_attempts(run), [], story)
     story.wall_s = tried("the time it took", lambda: total_wall_s(run), None, story)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.errors import RampupError
-from rampup.rundir.files import RunDir
+from rampup.rundir.files import RunDir, checkpoint_name
 from rampup.rundir.records import Record
 
 MANIFEST = "manifest.json"
@@ -122,7 +122,7 @@ def read_manifest(folder: Path) -> Record:
         facts = {key: value for key, value in found.items() if key != SEAL}
     except (ValueError, AttributeError, RecursionError):
         raise Damaged(folder, f"{MANIFEST} can't be read") from None
-    if seal_manifest(facts) != data or folder.name != f"step-{facts.get('step')}":
+    if seal_manifest(facts) != data or folder.name != checkpoint_name(facts.get("step", -1)):
         raise Damaged(folder, f"{MANIFEST} is not what was written")
     return facts
 

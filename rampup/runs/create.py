@@ -46,7 +46,7 @@ def make_run(spec: RunSpec, tell: Callable[[str], None], root: Path | None = Non
     root = root or runs.default_root(spec.cluster)
     for note in preflight(spec, root):
         tell(f"note: {note.cause}; try: {note.remedy}")
-    return create_run(spec, root, runs.new_id(), snapshot.take)
+    return create_run(spec, root, runs.new_run_id(), snapshot.take)
 
 
 def create_run(
@@ -55,7 +55,7 @@ def create_run(
     """Make the directory of a run that has passed all checks; `take` copies the user's code into
     it."""
     created = time.time()
-    final = rundir.directory_of(root, spec.name, run_id, created)
+    final = rundir.run_directory(root, spec.name, run_id, created)
     identity = {
         "id": run_id,
         "name": spec.name,
@@ -65,7 +65,7 @@ def create_run(
         "rampup": __version__,
         **study,
     }
-    return rundir.create(
+    return rundir.create_run(
         final, identity, lambda made: fill(made, spec, final, take), alone=study is NO_STUDY
     )
 

@@ -83,7 +83,9 @@ def spec_again(
         origins={**config["origins"], **asked},
         config_file=None,
         cwd=config["cwd"],
-        timeouts_before=sum(attempt.again() in ("timeout", "asked") for attempt in run.attempts()),
+        timeouts_before=sum(
+            attempt.read_again() in ("timeout", "asked") for attempt in run.attempts()
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rampup.config.clusters import of_run
 from rampup.errors import RampupError
-from rampup.rundir.failures import explain
+from rampup.rundir.failures import explain_failure
 from rampup.rundir.files import AttemptDir, RunDir, State
 from rampup.rundir.records import Record
 from rampup.schedulers.slurm import query as slurm_query
@@ -155,7 +155,7 @@ def settled(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
     state = run.state_of(attempt, facts)
     if state.name != "failed" or state.cause or attempt is None:
         return state
-    rank, cause = explain(attempt, state.failed_rank, state.exit_code)
+    rank, cause = explain_failure(attempt, state.failed_rank, state.exit_code)
     return replace(state, failed_rank=rank, cause=cause)
 
 
@@ -204,7 +204,7 @@ def judge(
             None,
             f"Slurm says {job.state} ({job.reason}); the job never began: see slurm-*.log",
         )
-    rank, cause = explain(attempt, None, facts.get("exit_code"))
+    rank, cause = explain_failure(attempt, None, facts.get("exit_code"))
     return State("failed", facts.get("exit_code"), cause, rank)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from rampup.core.metrics import is_number, lower_is_better
 from rampup.rundir.files import RunDir, State
-from rampup.rundir.history import spent_s
+from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
 from rampup.runs.state import state_of
 from rampup.runtime.outcome import CODES
@@ -102,6 +102,6 @@ def total_wall_s(run: RunDir) -> float | None:
     known = [
         seconds
         for attempt in run.attempts()
-        if (seconds := spent_s(attempt, attempt.facts)) is not None
+        if (seconds := attempt_duration_s(attempt, attempt.facts)) is not None
     ]
     return sum(known) if known else None

@@ -156,7 +156,7 @@ def test_validation_counts_each_sample_once(cases: dict[str, Case], name: str) -
 
 def test_stopped_and_resumed_it_ends_equal_bit_for_bit(cases: dict[str, Case]) -> None:
     whole, parts = cases["whole-2"], cases["stopped-2"]
-    assert parts.run.attempt(2).resumed_at() == 13
+    assert parts.run.attempt(2).resume_step() == 13
     assert "\nresumed at step 13\n" in "\n" + parts.log(0, attempt=2), (
         "nothing hinders it to be exact"
     )

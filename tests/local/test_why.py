@@ -323,7 +323,7 @@ def test_a_lost_peer_is_not_the_cause(cli) -> None:
 def test_all_ports_are_taken(cli) -> None:
     run = RunDir(cli.runs / "20260101-000000-port-aaaaaa")
     config = {"argv": ["true"], "resources": {"tasks_per_node": 2}}
-    rundir.create(run.path, {"id": run.id}, lambda made: write_json(made.config_file, config))
+    rundir.create_run(run.path, {"id": run.id}, lambda made: write_json(made.config_file, config))
     shutil.copyfile(rank.__file__, run.rank_program)
     with ExitStack() as held:
         for retry in range(3):

@@ -180,7 +180,7 @@ def test_a_random_split_is_the_same_on_every_rank_and_after_a_resume(
     cases: dict[str, Case],
 ) -> None:
     case = cases["shuffled-2"]
-    assert case.attempt.resumed_at() == 2
+    assert case.attempt.resume_step() == 2
     seen = list(chain(*chain(*case.traced("ids"))))
     assert len(seen) == len(set(seen)) == 98, "half of them, each once"
     assert sorted(seen) != list(range(98))
@@ -212,16 +212,18 @@ def test_the_end_is_equal_bit_for_bit(cases: dict[str, Case], name: str) -> None
 
 
 def test_they_were_really_interrupted(cases: dict[str, Case]) -> None:
-    assert [cases["stopped-1"].run.attempt(number).resumed_at() for number in (2, 3)] == [7, 10]
-    assert cases["stopped-2"].attempt.resumed_at() == 13
-    assert cases["stopped-mirrored"].attempt.resumed_at() == 8
-    assert cases["torn-1"].attempt.resumed_at() == 6
+    assert [cases["stopped-1"].run.attempt(number).resume_step() for number in (2, 3)] == [7, 10]
+    assert cases["stopped-2"].attempt.resume_step() == 13
+    assert cases["stopped-mirrored"].attempt.resume_step() == 8
+    assert cases["torn-1"].attempt.resume_step() == 6
     assert (
-        cases["killed-1"].attempt.resumed_at() >= cases["killed-1"].run.attempt(2).resumed_at() >= 6
+        cases["killed-1"].attempt.resume_step()
+        >= cases["killed-1"].run.attempt(2).resume_step()
+        >= 6
     )
     for number, step in ((9, 3), (11, 3), (12, 5)):
-        assert cases[f"killed-at-{number}"].attempt.resumed_at() == step
-    assert cases["stopped-1"].run.attempt(1).again() == "preempt"
+        assert cases[f"killed-at-{number}"].attempt.resume_step() == step
+    assert cases["stopped-1"].run.attempt(1).read_again() == "preempt"
     assert "\nresumed at step 10\n" in "\n" + cases["stopped-1"].log(0)
 
 

@@ -25,7 +25,9 @@ def run(tmp_path: Path) -> RunDir:
         "import os; print(os.environ['RANK'], os.environ['MASTER_ADDR'], os.getcwd())",
     ]
     config = {"argv": argv, "cwd": str(tmp_path), "resources": {"nodes": 1, "tasks_per_node": 3}}
-    rundir.create(made.path, {"id": made.id}, lambda hidden: write_json(hidden.config_file, config))
+    rundir.create_run(
+        made.path, {"id": made.id}, lambda hidden: write_json(hidden.config_file, config)
+    )
     made.claim_attempt()
     return made
 
@@ -149,7 +151,7 @@ def test_a_port_that_is_taken_means_the_next_block(run: RunDir, number: int, pla
         other.listen()
         ((code, words),) = end([start(run, number)])
     assert code == rank.PORT_TAKEN and "is taken" in words
-    assert run.attempt(1).port_taken.exists()
+    assert run.attempt(1).port_taken_file.exists()
 
 
 def test_slurm_tells_a_task_who_it_is(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:

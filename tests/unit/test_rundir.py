@@ -17,8 +17,8 @@ from rampup.rundir.records import write_json
 
 def make(root: Path, run_id: str = "abcdef", name: str = "test") -> RunDir:
     created = time.time()
-    return rundir.create(
-        rundir.directory_of(root, name, run_id, created),
+    return rundir.create_run(
+        rundir.run_directory(root, name, run_id, created),
         {"id": run_id, "created": created},
         lambda made: None,
     )
@@ -30,7 +30,7 @@ def test_an_error_while_making_leaves_nothing(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(Refused, match="No space left"):
-        rundir.create(tmp_path / "runs" / "x", {"id": "x"}, fill)
+        rundir.create_run(tmp_path / "runs" / "x", {"id": "x"}, fill)
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -114,6 +114,6 @@ def test_runs_are_found_by_prefix_name_and_path(
 
 
 def test_ids_are_never_job_numbers() -> None:
-    ids = {runs.new_id() for _ in range(500)}
+    ids = {runs.new_run_id() for _ in range(500)}
     assert len(ids) == 500
     assert all(run_id[0].isalpha() and len(run_id) == runs.ID_LENGTH for run_id in ids)

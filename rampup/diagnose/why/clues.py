@@ -28,7 +28,7 @@ from rampup.diagnose.why.logs import (
 from rampup.diagnose.why.problems import Clue
 from rampup.rundir import failures as causes
 from rampup.rundir import schema as shapes
-from rampup.rundir.failures import Suspect
+from rampup.rundir.failures import FirstFailure
 from rampup.rundir.files import AttemptDir, RunDir, State
 from rampup.rundir.records import Record, read_jsonl
 
@@ -50,7 +50,7 @@ class Case(NamedTuple):
     attempt: AttemptDir | None
     facts: Record
     config: Record
-    first: Suspect
+    first: FirstFailure
     """The rank that failed first."""
     place: Frame | None
     """Where in the user's own code."""
@@ -65,7 +65,7 @@ def gather(run: RunDir, attempt: AttemptDir | None, state: State) -> Case:
     facts, config = attempt.facts if attempt else {}, run.config
     clues = list(_of_state(run, attempt, state, facts))
     if attempt is None or state.name == "pending":
-        return Case(run, state, attempt, facts, config, Suspect(), None, None, clues)
+        return Case(run, state, attempt, facts, config, FirstFailure(), None, None, clues)
     if state.name in ("running", "timeout"):
         clues += why_signs.silence(run, attempt, facts.get("ended") or time.time())
     if state.name in ("failed", "completed"):
@@ -73,9 +73,9 @@ def gather(run: RunDir, attempt: AttemptDir | None, state: State) -> Case:
     if state.name == "cancelled" and not any(clue.kind == "cancel" for clue in clues):
         clues += why_signs.cancelled_in_slurm(run, facts)
     if state.name != "failed":
-        return Case(run, state, attempt, facts, config, Suspect(), None, None, clues)
+        return Case(run, state, attempt, facts, config, FirstFailure(), None, None, clues)
     return _of_failure(
-        Case(run, state, attempt, facts, config, Suspect(), None, None, clues), attempt
+        Case(run, state, attempt, facts, config, FirstFailure(), None, None, clues), attempt
     )
 
 
@@ -102,11 +102,11 @@ def _of_failure(case: Case, attempt: AttemptDir) -> Case:
 # who failed first ---------------------------------------------------------------------------------
 
 
-def _first_with_words(attempt: AttemptDir, facts: Record) -> Suspect:
+def _first_with_words(attempt: AttemptDir, facts: Record) -> FirstFailure:
     """The launcher's suspect, unless its log tells that it only lost contact with another rank.
 
     Where what the launcher wrote down is lost, nobody is suspected, and all logs are asked."""
-    first = causes.first_to_fail(attempt, facts.get("failed_rank"), facts.get("exit_code"))
+    first = causes.find_first_failure(attempt, facts.get("failed_rank"), facts.get("exit_code"))
     known = bool(facts) or first.rank is not None
     if first.error or (known and not _lost_a_peer(attempt, first.rank)):
         return first
@@ -116,7 +116,7 @@ def _first_with_words(attempt: AttemptDir, facts: Record) -> Suspect:
             and last_of(traces_in(tail(attempt.rank_log(rank))))
             and not _lost_a_peer(attempt, rank)
         ):
-            return Suspect(rank)
+            return FirstFailure(rank)
     return first
 
 
@@ -175,7 +175,9 @@ def _of_slurm(run: RunDir, attempt: AttemptDir, facts: Record) -> Iterator[Clue]
         yield Clue("slurm", line.text, inside(run, log), line.number)
 
 
-def _of_exit(run: RunDir, attempt: AttemptDir, facts: Record, first: Suspect) -> Iterator[Clue]:
+def _of_exit(
+    run: RunDir, attempt: AttemptDir, facts: Record, first: FirstFailure
+) -> Iterator[Clue]:
     """How the rank ended: as the local launcher wrote it down, or as srun said it."""
     if first.rank is None or first.code is None:
         if facts.get("exit_code") is not None:
@@ -187,13 +189,13 @@ def _of_exit(run: RunDir, attempt: AttemptDir, facts: Record, first: Suspect) ->
     how = f"signal {first.code - 128} ({name})" if name else f"code {first.code}"
     for clue in _of_slurm(run, attempt, facts):
         srun = causes.SRUN.search(clue.text)
-        if srun and first.rank in causes.ranks_in(srun["ranks"]):
+        if srun and first.rank in causes.parse_ranks(srun["ranks"]):
             yield Clue("exit", f"{how} of rank {first.rank}: {clue.text}", clue.file, clue.line)
             return
     yield Clue("exit", f"{how} of rank {first.rank}", inside(run, attempt.facts_file))
 
 
-def _of_error(run: RunDir, attempt: AttemptDir, first: Suspect) -> Iterator[Clue]:
+def _of_error(run: RunDir, attempt: AttemptDir, first: FirstFailure) -> Iterator[Clue]:
     """What the rank left in error-<r>.json: an exception of the program, or words of rampup with a
     hint."""
     if not first.error:
@@ -209,7 +211,9 @@ def _of_error(run: RunDir, attempt: AttemptDir, first: Suspect) -> Iterator[Clue
         yield Clue("error", f"{kind}: {message}" if message else kind, file)
 
 
-def _of_log(first: Suspect, lines: list[Line], trace: Trace | None, log: str) -> Iterator[Clue]:
+def _of_log(
+    first: FirstFailure, lines: list[Line], trace: Trace | None, log: str
+) -> Iterator[Clue]:
     """The last lines, and of them the exception that ended the program."""
     raised = first.code in (PYTHON_FAILED, None) or (trace is not None and trace.after == 0)
     if trace is not None and trace.after <= NEAR_THE_END and raised and not first.error:

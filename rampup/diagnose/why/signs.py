@@ -119,7 +119,7 @@ def _last_sign_of_life(attempt: AttemptDir) -> tuple[float, Path]:
         attempt.metrics_file,
         attempt.events_file,
         attempt.progress_file,
-        *attempt.path.glob("rank-*.log"),
+        *attempt.rank_logs(),
     )
     signs = [(path.stat().st_mtime, path) for path in own if path.exists()]
     return max(

@@ -17,6 +17,7 @@ from rampup.diagnose.advice import Facts, Undefined, loss_not_finite
 from rampup.diagnose.why.clues import Case
 from rampup.diagnose.why.logs import clean
 from rampup.diagnose.why.signs import whole_of
+from rampup.rundir.files import slurm_log_name
 from rampup.rundir.records import read_json, read_jsonl
 from rampup.schedulers.slurm.options import clock
 
@@ -88,7 +89,11 @@ class Words:
 
     def slurm_log(self) -> str:
         job = self._case.facts.get("job")
-        return clean(str(self._case.run.slurm_log(job))) if job else f"{self.run_dir()}/slurm-*.log"
+        return (
+            clean(str(self._case.run.slurm_log(job)))
+            if job
+            else f"{self.run_dir()}/{slurm_log_name('*')}"
+        )
 
     def last_words(self) -> str:
         last = self._case.last_line

@@ -37,6 +37,7 @@ from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError, Superseded
 from rampup.rundir.checkpoints import Checkpoint, read_checkpoint
+from rampup.rundir.files import checkpoint_name
 from rampup.runtime.checkpoints import exactness
 from rampup.runtime.job import Best, Job, Outcome
 from rampup.runtime.stop import SUPERSEDED
@@ -119,7 +120,7 @@ class Training(Rare):
             **arguments,
             callbacks=[self.looks, self],
             plugins=[RankEnvironment(job.context), SafeCheckpointIO(job.checkpoints)],
-            logger=RunLogger(folder, run.path / "tb", self._log),
+            logger=RunLogger(folder, run.tensorboard, self._log),
             profiler=lightning_profile.build(job),
             default_root_dir=folder,
             enable_checkpointing=False,
@@ -204,7 +205,7 @@ class Training(Rare):
         if stopped:
             job.stop.obey(None if self.never else step)
         lightning_profile.tell(job)
-        return Outcome(self.rows.best, None if self.never else f"step-{step}", stopped, step)
+        return Outcome(self.rows.best, None if self.never else checkpoint_name(step), stopped, step)
 
     def _find(self) -> Checkpoint | None:
         """The newest sound checkpoint; one rank decides which it is."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
 from rampup.errors import Refused
+from rampup.rundir.files import slurm_log_name
 
 NAME = re.compile(r"(?=.{2,40}$)[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]+")
@@ -151,7 +152,7 @@ def warning(spec: RunSpec) -> str | None:
     return f"USR2@{min(spec.resources.lead_s, parse_time_limit_s(spec.resources.time) // 4)}"
 
 
-def log_pattern(run_dir: Path, name: str = "slurm-%j.log") -> str:
+def log_pattern(run_dir: Path, name: str = slurm_log_name("%j")) -> str:
     """Slurm's own log. In this one option %x stands for something, and a backslash turns all of
     that off."""
     if "\\" in str(run_dir):
