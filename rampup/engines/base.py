@@ -18,9 +18,9 @@ from rampup.core.settings import Settings
 from rampup.engines.schedule import Schedule
 from rampup.errors import RampupError, Superseded, nearest
 from rampup.rundir.files import checkpoint_name
-from rampup.runtime.checkpoints import exactness
 from rampup.runtime.checkpoints.saving import Snapshot
-from rampup.runtime.job import Best, Job, Outcome
+from rampup.runtime.checkpoints.store import find_differences, format_resumed
+from rampup.runtime.job import Best, Job, TrainingResult
 from rampup.runtime.stop import SUPERSEDED
 from rampup.runtime.storage import say
 
@@ -117,14 +117,14 @@ class Loop(ABC):
 
     # the run --------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingResult:
         job = self.job
         job.events.write("start", **self.facts)
         self._resume()
         self.last_step = self._last_step()
         job.progress.begin(self.last_step, self.settings.epochs, self.loss.of_epoch, self.step)
         job.saving.cadence.begin(self.steps_per_epoch)
-        job.stop.listen()
+        job.stop.arm()
         self.begin()
         job.phases.mark("start")
         try:
@@ -136,8 +136,10 @@ class Loop(ABC):
         job.progress.end()
         saved = not job.saving.never
         if stopped:
-            job.stop.obey(self.step if saved else None)
-        return Outcome(self.best, checkpoint_name(self.step) if saved else None, stopped, self.step)
+            job.stop.acknowledge(self.step if saved else None)
+        return TrainingResult(
+            self.best, checkpoint_name(self.step) if saved else None, stopped, self.step
+        )
 
     def _train(self) -> bool:
         """To the last step, to the target, or until all ranks agree to stop. Whether they did."""
@@ -187,9 +189,9 @@ class Loop(ABC):
         self.step, self.best = self.state.put_back(store.run.checkpoint(step))
         self.job.saving.saved = self.step
         if newest:
-            why_not = exactness.differences(newest.meta, self.facts) + self.inexact()
+            why_not = find_differences(newest.meta, self.facts) + self.inexact()
             self.job.events.write("resumed", step=self.step, exact=not why_not, why_not=why_not)
-            say(exactness.resumed_line(self.step, why_not))
+            say(format_resumed(self.step, why_not))
 
     def _epoch(self, epoch: int) -> dict[str, float] | None:
         """One pass over the data, or what is left of it, validated; its row, or none when it ended
@@ -262,8 +264,8 @@ class Loop(ABC):
         """All ranks call it: what each of them has goes into it, and the first one writes."""
         saving = self.job.saving
         self.job.phases.skip()
-        with saving.stalled():
-            saving.ready()
+        with saving.count_stall():
+            saving.wait_until_ready()
             # no row up to this step may be missing when a later attempt goes on from here
             self.job.metrics.flush()
             snapshot = self.state.take(self.step, self.best, self.facts)
@@ -276,10 +278,10 @@ class Loop(ABC):
         if saving.never:
             return
         self.job.phases.skip()
-        with saving.stalled():
-            saving.ready(best=True)
+        with saving.count_stall():
+            saving.wait_until_ready(best=True)
             snapshot = self.state.take(self.step, self.best, self.facts, is_best=True)
-        saving.hold(snapshot)
+        saving.hold_best(snapshot)
         self.job.phases.mark("saving")
 
     def _save_last(self) -> None:
@@ -287,7 +289,7 @@ class Loop(ABC):
         saving = self.job.saving
         if saving.never:
             return
-        saving.ready()
+        saving.wait_until_ready()
         if not self.world.agree(int(saving.saved == self.step)):
             self._save(last=True)
         self.world.wait()
@@ -295,7 +297,7 @@ class Loop(ABC):
     def _refuse_a_ghost(self) -> None:
         """The ranks agreed to stop; if a newer attempt has begun, they must leave everything as it
         is."""
-        if self.world.agree(int(self.job.stop.asked == SUPERSEDED)):
+        if self.world.agree(int(self.job.stop.reason == SUPERSEDED)):
             raise Superseded(
                 f"a newer attempt of this run has begun: attempt {self.job.context.attempt} ends here"
             )

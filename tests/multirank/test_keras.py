@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rampup.runtime.checkpoints import exactness
+from rampup.runtime.checkpoints.store import find_differences
 
 from .conftest import Case, Start
 
@@ -240,9 +240,9 @@ def test_another_number_of_workers_goes_on_and_says_that_it_is_not_exact(
 
 def test_what_else_an_exact_resume_needs_to_share(cases: dict[str, Case]) -> None:
     found = cases["plain-1"].attempt.event("start")
-    assert found is not None and exactness.differences(found, found) == []
+    assert found is not None and find_differences(found, found) == []
     other = {**found, "onednn": "0", "inter_threads": 9, "data": "00000000"}
-    assert exactness.differences(other, found) == [
+    assert find_differences(other, found) == [
         f"9 operations at the same time then, {found['inter_threads']} now",
         "TF_ENABLE_ONEDNN_OPTS=0 then, 1 now",
         f"data with the checksum 00000000 then, {found['data']} now",

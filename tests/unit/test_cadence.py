@@ -32,9 +32,9 @@ def train(
         clock.now += step_s
         if cadence.due_now():
             moments.append(clock.now - began)
-            cadence.taken()
+            cadence.record_taken()
             clock.now += cost_s
-            cadence.written(cost_s)
+            cadence.record_written(cost_s)
     return moments
 
 
@@ -62,14 +62,14 @@ def test_auto_tries_again_soon_after_a_failure(clock: Clock) -> None:
     cadence.begin(100)
     clock.now += 10
     assert cadence.due_now()
-    cadence.taken()
-    cadence.failed(5.0)
+    cadence.record_taken()
+    cadence.record_failed(5.0)
     clock.now += 9
     assert not cadence.due_now()
     clock.now += 1
     assert cadence.due_now(), "although five seconds are more than one percent"
-    cadence.taken()
-    cadence.written(5.0)
+    cadence.record_taken()
+    cadence.record_written(5.0)
     clock.now += 100
     assert not cadence.due_now()
 

@@ -16,7 +16,7 @@ from rampup.config.clusters import load
 from rampup.errors import SchedulerError
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import append_json, write_json
-from rampup.runtime.telemetry import watch
+from rampup.runtime.telemetry import sampler
 from rampup.schedulers.slurm import usage as slurm_usage
 from rampup.schedulers.slurm.usage import Usage, asked_mb, better_options, read_sacct, usage_of
 
@@ -225,7 +225,7 @@ def test_ranks_are_known_by_run_and_node(tmp_path: Path) -> None:
 
     ranks = [start(tmp_path, "node1"), start(tmp_path, "node2"), start(tmp_path / "other", "node1")]
     try:
-        assert watch.ranks_here(tmp_path, "node1") == {os.getpid(), ranks[0].pid}
+        assert sampler.find_ranks(tmp_path, "node1") == {os.getpid(), ranks[0].pid}
     finally:
         for rank in ranks:
             rank.kill()

@@ -28,14 +28,14 @@ from rampup.engines.keras.step import Step
 from rampup.engines.keras.task import Task
 from rampup.engines.keras.world import World, world_of
 from rampup.errors import RampupError
-from rampup.runtime.job import Job, Outcome
+from rampup.runtime.job import Job, TrainingResult
 from rampup.runtime.storage import say
 
 AGREE_EVERY = 10
 """Steps between two looks at the wishes on a GPU, where a look waits for the steps before."""
 
 
-def train(job: Job, task: Task) -> Outcome:
+def train(job: Job, task: Task) -> TrainingResult:
     """Train to the last epoch, to the target, or until asked to stop. The outcome is the same on
     every rank."""
     settings, context = job.settings, job.context
@@ -114,7 +114,7 @@ class Training(Loop):
         """The pipeline knows the order of every epoch."""
 
     def take_step(self, epoch: int, low: int, high: int) -> None:
-        wish_stop, wish_save = bool(self.job.stop.asked), self.job.saving.wishes()
+        wish_stop, wish_save = bool(self.job.stop.reason), self.job.saving.wants_checkpoint()
         rate = (self.base_rate or 0.0) * self.schedule.factor(self.step)
         heard = self.update.take(high - low, rate, wish_stop, wish_save)
         self.loss.samples += high - low

@@ -21,7 +21,7 @@ from rampup.engines.keras.setup import tf
 from rampup.engines.keras.world import World
 from rampup.errors import RampupError
 from rampup.runtime.checkpoints.saving import Snapshot
-from rampup.runtime.checkpoints.state_files import from_files, to_files
+from rampup.runtime.checkpoints.state_files import encode_state, load_state
 from rampup.runtime.job import Best
 
 Words = NDArray[np.int32]
@@ -62,12 +62,12 @@ class State:
         told |= {
             part: [each.numpy() for each in variables] for part, variables in self._shared.items()
         }
-        return Snapshot(step, to_files(told), {**facts, "best": told["best"]})
+        return Snapshot(step, encode_state(told), {**facts, "best": told["best"]})
 
     def put_back(self, folder: Path) -> tuple[int, Best | None]:
         """Load a state; returns its step and the best until then."""
         try:
-            state = from_files(folder)
+            state = load_state(folder)
             for part, variables in self._shared.items():
                 for variable, value in zip(variables, state[part], strict=True):
                     self._assign(variable, [value] * self._world.local_replicas)

@@ -38,8 +38,8 @@ from rampup.engines.torch.world import World
 from rampup.errors import RampupError, Superseded
 from rampup.rundir.checkpoints import Checkpoint, read_checkpoint
 from rampup.rundir.files import checkpoint_name
-from rampup.runtime.checkpoints import exactness
-from rampup.runtime.job import Best, Job, Outcome
+from rampup.runtime.checkpoints.store import find_differences, format_resumed
+from rampup.runtime.job import Best, Job, TrainingResult
 from rampup.runtime.stop import SUPERSEDED
 from rampup.runtime.storage import say
 
@@ -62,7 +62,7 @@ class Stopped(Exception):
     loops."""
 
 
-def train(job: Job, task: Target | Task) -> Outcome:
+def train(job: Job, task: Target | Task) -> TrainingResult:
     """Train to the end, or until asked to stop. The outcome is the same on every rank."""
     settings, context = job.settings, job.context
     if context.threads:
@@ -175,12 +175,12 @@ class Training(Rare):
 
     # the run --------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingResult:
         job = self.job
         job.events.write("start", **self.facts)
         # it was all done, and only the end was not told
         if self.found and self.found.meta.get("done"):
-            return Outcome(self.rows.best, self.found.name, step=self.found.step)
+            return TrainingResult(self.rows.best, self.found.name, step=self.found.step)
         path = job.checkpoints.file(self._start(), FILE) if self.found else None
         stopped = False
         try:
@@ -203,9 +203,11 @@ class Training(Rare):
         job.progress.end()
         step = self.trainer.global_step
         if stopped:
-            job.stop.obey(None if self.never else step)
+            job.stop.acknowledge(None if self.never else step)
         lightning_profile.tell(job)
-        return Outcome(self.rows.best, None if self.never else checkpoint_name(step), stopped, step)
+        return TrainingResult(
+            self.rows.best, None if self.never else checkpoint_name(step), stopped, step
+        )
 
     def _find(self) -> Checkpoint | None:
         """The newest sound checkpoint; one rank decides which it is."""
@@ -277,7 +279,7 @@ class Training(Rare):
         job.progress.begin(self._all_steps(), self._epochs(), self.rows.loss.of_epoch, step)
         # epochs are counted here: their steps are not known for every loader
         job.saving.cadence.begin(0)
-        job.stop.listen()
+        job.stop.arm()
         job.phases.mark("start")
         self.rows.begin(step)
         self.looked_at = step
@@ -314,10 +316,10 @@ class Training(Rare):
         stop, saving = self.job.stop, self.job.saving
         hold, self.rows.new_best = self.rows.new_best, False
         wishes = (
-            bool(stop.asked),
-            saving.wishes() or self._is_due(step),
+            bool(stop.reason),
+            saving.wants_checkpoint() or self._is_due(step),
             hold,
-            stop.asked == SUPERSEDED,
+            stop.reason == SUPERSEDED,
         )
         if self.world.size > 1:
             self.flags.copy_(torch.tensor(wishes))
@@ -344,8 +346,8 @@ class Training(Rare):
         if self.never:
             return
         saving = self.job.saving
-        with saving.stalled():
-            saving.ready()
+        with saving.count_stall():
+            saving.wait_until_ready()
             # no row up to this step may be missing when a later attempt goes on from here
             self.job.metrics.flush()
             snapshot = self.state.take(step, self._meta(done))
@@ -359,10 +361,10 @@ class Training(Rare):
         if self.never:
             return
         saving = self.job.saving
-        with saving.stalled():
-            saving.ready(best=True)
+        with saving.count_stall():
+            saving.wait_until_ready(best=True)
             snapshot = self.state.take(step, self._meta(False))
-        saving.hold(snapshot)
+        saving.hold_best(snapshot)
         self.job.phases.mark("saving")
 
     def _meta(self, done: bool) -> dict[str, Any]:
@@ -376,7 +378,7 @@ class Training(Rare):
 
     def _tell_resumed(self, step: int) -> None:
         assert self.found is not None
-        why_not = exactness.differences(self.found.meta, self.facts)
+        why_not = find_differences(self.found.meta, self.facts)
         if lightning_loops.batches_done(self.trainer):
             why_not += self.positions.inexact()
         if self.world.device.type != "cpu":
@@ -384,7 +386,7 @@ class Training(Rare):
         elif self.world.size > 2:
             why_not.append("ddp sums in another order after it starts")
         self.job.events.write("resumed", step=step, exact=not why_not, why_not=why_not)
-        self._note(exactness.resumed_line(step, why_not), word="")
+        self._note(format_resumed(step, why_not), word="")
 
     def _note(self, words: str, word: str = "note: ") -> None:
         if self.world.rank == 0:

@@ -20,7 +20,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from rampup.rundir.records import sync
 from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.context import RankContext
-from rampup.runtime.storage import writing
+from rampup.runtime.storage import guard_writes
 
 State = dict[str, Any]
 
@@ -97,7 +97,7 @@ class SafeCheckpointIO(TorchCheckpointIO):
         target = Path(path)
         mark = f"tmp-{self._store.run.id}"  # a folder of the user's own may be that of several runs
         beside = target.with_name(f".{target.name}.{mark}-{self._store.attempt}")
-        with writing(target):
+        with guard_writes(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             self._tidy(target.parent, mark)
             try:

@@ -19,7 +19,7 @@ from rampup.engines.torch.evaluation import CLASS_METRICS
 from rampup.engines.torch.parts import RunningLoss
 from rampup.engines.torch.world import World
 from rampup.runtime.job import Best, Job
-from rampup.runtime.telemetry.metrics import plain
+from rampup.runtime.telemetry.metrics import to_plain
 
 FALLBACKS = ("val_accuracy", "val_acc", "val_loss", "train_loss")
 """What decides which epoch is the best where nobody says it: the first of these that there is."""
@@ -53,7 +53,7 @@ class Rows:
             into = self._of_epoch if self._closing or self._trainer.validating else self._of_step
             into.update(
                 {
-                    self._name(name): plain(value)
+                    self._name(name): to_plain(value)
                     for name, value in metrics.items()
                     if name not in OURS
                 }

@@ -26,10 +26,10 @@ from rampup.engines.torch.insight import Insight
 from rampup.engines.torch.state import State
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
-from rampup.runtime.job import Job, Outcome
+from rampup.runtime.job import Job, TrainingResult
 
 
-def train(job: Job, task: Task) -> Outcome:
+def train(job: Job, task: Task) -> TrainingResult:
     """Train to the last epoch, to the target, or until asked to stop. The outcome is the same on
     every rank."""
     settings, context = job.settings, job.context
@@ -98,8 +98,8 @@ class Training(Loop):
                 loss = self.task.loss(gradients.model, batch)
             gradients.add(loss, (end - begin) / samples)
         gradients.wish_stop, gradients.wish_save = (
-            bool(self.job.stop.asked),
-            self.job.saving.wishes(),
+            bool(self.job.stop.reason),
+            self.job.saving.wants_checkpoint(),
         )
         mark("compute")
         loss = gradients.reduce()

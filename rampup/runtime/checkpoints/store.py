@@ -1,9 +1,10 @@
-"""Checkpoints: directories `checkpoints/step-<n>` that are whole or not there.
+"""Checkpoints are written here: directories `checkpoints/step-<n>` that are whole or not there.
 
 An engine hands over named files; they are written beside the target with a manifest, all brought to
 the disk, and shown by one rename. A failed write leaves the checkpoint before it untouched, and
 only the newest attempt of a run may write: one that was left behind on a lost node changes nothing.
-What is in the files is the engine's business: this imports no framework.
+rundir/checkpoints.py reads them. What is in the files is the engine's business: this imports no
+framework.
 """
 
 import hashlib
@@ -32,10 +33,23 @@ from rampup.rundir.checkpoints import (
 )
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record, sync
-from rampup.runtime.storage import failed, say, writing
+from rampup.runtime.storage import guard_writes, say, storage_error
 
 Content = bytes | Callable[[Any], None]
 """What goes into a file: its bytes, or a function that writes them."""
+
+
+CONDITIONS = {
+    "world_size": "{} ranks then, {} now",
+    "threads": "{} threads per rank then, {} now",
+    "cpu": "CPU {} then, {} now",
+    "device": "device {} then, {} now",
+    "gradients": "gradients={} then, {} now",
+    "inter_threads": "{} operations at the same time then, {} now",
+    "onednn": "TF_ENABLE_ONEDNN_OPTS={} then, {} now",
+    "data": "data with the checksum {} then, {} now",
+}
+"""The conditions of a run that change its bits, and the words for a change."""
 
 
 class CheckpointStore:
@@ -81,7 +95,7 @@ class CheckpointStore:
         One of them may still live, on a node that Slurm has lost. If it has passed its last look at
         `check_newest` and is about to show a checkpoint, it will find nothing there to rename.
         """
-        with writing(self.run.checkpoints):
+        with guard_writes(self.run.checkpoints):
             for name in list_names(self.run):
                 step, _, old = name.partition(REPLACED)
                 # a replacement was cut off: it holds again
@@ -117,7 +131,7 @@ class CheckpointStore:
         except OSError as error:
             shutil.rmtree(beside, ignore_errors=True)
             self.check_newest()  # a newer attempt has moved it away
-            raise failed(target, error.strerror or str(error)) from error
+            raise storage_error(target, error.strerror or str(error)) from error
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
             raise
@@ -128,7 +142,7 @@ class CheckpointStore:
         """Remove all but the newest sound ones and these."""
         sound = [step for step in list_steps(self.run) if step not in self._damaged]
         kept = {*sound[:newest], *steps}
-        with writing(self.run.checkpoints):
+        with guard_writes(self.run.checkpoints):
             for step in list_steps(self.run):
                 if step not in kept:
                     self._throw_away(self.run.checkpoint(step))
@@ -227,3 +241,26 @@ def _rename(path: Path, target: Path) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+# bit for bit --------------------------------------------------------------------------------------
+
+
+def find_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return in words what is not the same as when the checkpoint was made, so that the resumed run
+    can't be equal bit for bit to one that was never interrupted."""
+    found = []
+    for key, words in CONDITIONS.items():
+        if then.get(key) != now.get(key):
+            found.append(words.format(then.get(key), now.get(key)))
+    before, versions = then.get("versions", {}), now.get("versions", {})
+    for name in sorted(before.keys() | versions.keys()):
+        if before.get(name) != versions.get(name):
+            found.append(f"{name} {before.get(name)} then, {versions.get(name)} now")
+    return found
+
+
+def format_resumed(step: int, why_not: list[str]) -> str:
+    """Return the line of the log: where the run resumed, and why not bit for bit."""
+    reasons = f"; not bit for bit: {'; '.join(why_not)}" if why_not else ""
+    return f"resumed at step {step}{reasons}"
