@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.run import machine, markdown
 from rampup.cli.drill import HEAD, rows_of
 from rampup.config.resolve import Request, resolve
-from rampup.drill.hold import Drill, chosen
+from rampup.drill.drill import Drill, choose_faults
 from rampup.drill.verdict import Result
 from rampup.sandbox import sandbox
 from rampup.sandbox.layout import Options
@@ -36,11 +36,13 @@ Part = tuple[Result, str]
 """What came of a drill, and its part of the page."""
 
 
-def hold(title: str, request: Request, faults: tuple[str, ...], kills: int | None = None) -> Part:
+def run_drill(
+    title: str, request: Request, faults: tuple[str, ...], kills: int | None = None
+) -> Part:
     say(f"\n{title}")
     spec, root = resolve(request, Path.cwd()), Path(tempfile.mkdtemp(prefix="rampup-drill-"))
-    wanted, impossible = chosen(spec, faults)
-    found = Drill(spec, root, 1, False, say).hold(wanted, impossible, kills)
+    wanted, impossible = choose_faults(spec, faults)
+    found = Drill(spec, root, 1, False, say).run(wanted, impossible, kills)
     if found.ok:
         shutil.rmtree(root)
     else:
@@ -62,7 +64,7 @@ def kills(count: int) -> Iterator[Part]:
         settings = (f"steps={10 + 3 * world}", "checkpoint.every=1steps")
         request = Request(target=HEAVY, settings=settings, options={"tasks_per_node": str(world)})
         ranks = "1 rank" if world == 1 else f"{world} ranks"
-        found = hold(f"{share} kills, {ranks}, this machine", request, KILL_FAULTS, share)
+        found = run_drill(f"{share} kills, {ranks}, this machine", request, KILL_FAULTS, share)
         if found[0].in_save < SAVING_AT_LEAST:
             raise SystemExit(
                 f"a checkpoint was being written only {found[0].in_save:.0%} of the time"
@@ -74,7 +76,7 @@ def here() -> Iterator[Part]:
     names = ("stop-and-resume", "cancel-and-resume", "time-limit", "torn-checkpoint", "full-disk")
     settings = ("width=64", "steps=40", "pause_s=0.1", "checkpoint.every=4steps")
     request = Request(target=HEAVY, settings=settings, options={"tasks_per_node": "2"})
-    yield hold("The other faults, 2 ranks, this machine", request, names)
+    yield run_drill("The other faults, 2 ranks, this machine", request, names)
 
 
 def slurm() -> Iterator[Part]:
@@ -87,7 +89,7 @@ def on_sandbox(title: str, options: Options, faults: tuple[str, ...]) -> Part:
     name = f"drill{os.getpid()}"
     try:
         sandbox.up(name, options, say)
-        return hold(
+        return run_drill(
             title, Request(target=HEAVY, settings=SLOW, options={"nodes": "2"}, on=name), faults
         )
     finally:

@@ -25,7 +25,7 @@ def main(rows: int, epochs: int) -> None:
     model = task.model()
     model.compile(optimizer=optimizer_of(settings), **{**task.compile_settings(), "metrics": []})
     steps = -(-len(train) // settings.batch_size)
-    batches = keras_data.training(
+    batches = keras_data.training_batches(
         train, settings.batch_size, settings.seed, 0, steps * epochs, world
     )
     usual = model.train_step

@@ -31,7 +31,7 @@ def main(which: str, rows: int) -> None:
     size, batch_size = len(data), settings.batch_size
     steps = -(-size // batch_size)
     if which == "ours":
-        batches = keras_data.training(
+        batches = keras_data.training_batches(
             data, batch_size, settings.seed, 0, PASSES * steps, World(context)
         )
     else:

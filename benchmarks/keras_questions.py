@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rampup.config import recipes as load
-from rampup.core.settings import Settings
+from rampup.recipe import Settings
 from rampup.recipes.questions.train import Questions
 
 

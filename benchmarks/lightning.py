@@ -60,7 +60,7 @@ def with_rampup() -> None:
     from rampup import worker
     from rampup.config.resolve import Request, resolve
     from rampup.rundir.files import RunDir
-    from rampup.runs.plan import job_config
+    from rampup.runs.plan import make_config
     from rampup.runtime.context import RankContext
 
     words = (f"max_epochs={EPOCHS}", "checkpoint.every=never", "enable_model_summary=false")
@@ -68,7 +68,7 @@ def with_rampup() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = RunDir(Path(folder))
         run.attempt(1).path.mkdir(parents=True)
-        run.config_file.write_text(json.dumps(job_config(spec, run.path, (), False)))
+        run.config_file.write_text(json.dumps(make_config(spec, run.path, (), False)))
         # as on one machine, where the launcher samples CPU and memory
         os.environ["RAMPUP_SUPERVISED"] = "1"
         worker.work(run, RankContext(run_dir=run.path, started=time.time(), threads=1))

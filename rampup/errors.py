@@ -50,7 +50,7 @@ OUTCOME_CODES = {
     "cancelled": RUN_CANCELLED,
     "timeout": RUN_TIMED_OUT,
 }
-"""Exit codes of `wait` and of a foreground `run`."""
+"""Exit codes of `wait` and of a foreground `run`, by the state of the run."""
 MOST_LISTED = 60
 
 
@@ -71,6 +71,8 @@ class UsageError(RampupError):
 
 
 class Refused(RampupError):
+    """The configuration or the preflight checks do not allow the run, and nothing was started."""
+
     exit_code = 3
 
 

@@ -92,18 +92,18 @@ def cli(tmp_path: Path) -> Cli:
 def mnist() -> Path:
     """Real MNIST in the user's own cache; fetched once, then verified."""
     subprocess.run([*RAMPUP, "fetch", "mnist"], check=True, timeout=300)
-    from rampup.datasets.fetch import find_folder
+    from rampup.datasets.fetch import folder
 
-    return find_folder("mnist")
+    return folder("mnist")
 
 
 @pytest.fixture(scope="session")
 def cifar10() -> Path:
     """Real CIFAR-10 in the user's own cache; fetched once, then verified."""
     subprocess.run([*RAMPUP, "fetch", "cifar10"], check=True, timeout=600)
-    from rampup.datasets.fetch import find_folder
+    from rampup.datasets.fetch import folder
 
-    return find_folder("cifar10")
+    return folder("cifar10")
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import time
 
 import torch
 
-from rampup.core.settings import Settings
-from rampup.data.order import permutation
+from rampup.recipe import Settings
 from rampup.recipes.cifar10.train import Cifar10
+from rampup.torch import permutation
 
 chosen = {"samples": 50_000, "validation": 1, "crop": 4, "flip": True, "cutout": 8, "seed": 1}
 task = Cifar10(

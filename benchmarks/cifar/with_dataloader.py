@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.data import DataLoader, Dataset
 
-from rampup.datasets.fetch import find_folder
-from rampup.datasets.idx import read_idx
+from rampup.recipe import dataset_folder, read_idx
 
 MEAN = torch.tensor([0.4914, 0.4822, 0.4465]).view(3, 1, 1)
 DEVIATION = torch.tensor([0.2470, 0.2435, 0.2616]).view(3, 1, 1)
@@ -26,7 +25,7 @@ DEVIATION = torch.tensor([0.2470, 0.2435, 0.2616]).view(3, 1, 1)
 
 class Photos(Dataset[Any]):
     def __init__(self, samples: int) -> None:
-        files = find_folder("cifar10")
+        files = dataset_folder("cifar10")
         self.images = torch.from_numpy(read_idx(files / "train-images-idx4-ubyte")[:samples])
         self.labels = torch.from_numpy(read_idx(files / "train-labels-idx1-ubyte")[:samples]).long()
 

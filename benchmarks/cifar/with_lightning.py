@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from with_dataloader import loader
 
-from rampup.core.settings import Settings
+from rampup.recipe import Settings
 from rampup.recipes.cifar10 import model
 
 WIDTH, BATCH_SIZE = 16, 256

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tf_keras as keras
 
-from rampup.engines.keras.task import ArrayData, Task
+from rampup.keras import ArrayData, Task
 
 INPUTS, CLASSES = 256, 10
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from rampup.core.settings import Settings
+from rampup.recipe import Settings
 from rampup.recipes.mnist.train import Mnist
 
 data, _ = Mnist(Settings({})).data()

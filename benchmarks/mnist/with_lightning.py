@@ -21,14 +21,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from rampup.datasets.fetch import find_folder
-from rampup.datasets.idx import read_idx
+from rampup.recipe import dataset_folder, read_idx
 
 
 class Digits(Dataset[Any]):
     def __init__(self) -> None:
-        self.images = read_idx(find_folder("mnist") / "train-images-idx3-ubyte")[:55_000]
-        self.labels = read_idx(find_folder("mnist") / "train-labels-idx1-ubyte")[:55_000]
+        self.images = read_idx(dataset_folder("mnist") / "train-images-idx3-ubyte")[:55_000]
+        self.labels = read_idx(dataset_folder("mnist") / "train-labels-idx1-ubyte")[:55_000]
 
     def __len__(self) -> int:
         return len(self.images)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rampup.data.memory import TensorData
 from rampup.engines.torch.engine import Training
-from rampup.engines.torch.gradients import Alone
+from rampup.engines.torch.gradients import LocalGradients
 from rampup.engines.torch.parts import RunningLoss
 from rampup.recipes.mnist.train import Mnist
 from rampup.runtime.telemetry.metrics import MetricsWriter
@@ -31,14 +31,14 @@ class Watched(Mnist):
 PARTS: dict[str, list[tuple[type, str]]] = {
     "pick the samples of the batch": [(TensorData, "batch")],
     "forward pass and loss": [(Mnist, "loss")],
-    "forget the old gradients": [(Alone, "begin")],
-    "backward pass": [(Alone, "add")],
-    "sum over the ranks (one here)": [(Alone, "reduce")],
+    "forget the old gradients": [(LocalGradients, "begin")],
+    "backward pass": [(LocalGradients, "add")],
+    "sum over the ranks (one here)": [(LocalGradients, "reduce")],
     "learning rate and fused Adam": [(Training, "_update")],
     "running loss": [(RunningLoss, "add")],
     "clock of the phases": [(Phases, "mark"), (Phases, "skip")],
     "progress": [(Progress, "step"), (Progress, "milestone")],
-    "metric rows": [(MetricsWriter, "write"), (MetricsWriter, "flush"), (RunningLoss, "since_row")],
+    "metric rows": [(MetricsWriter, "write"), (MetricsWriter, "flush"), (RunningLoss, "row_mean")],
 }
 spent_ns = dict.fromkeys([*PARTS, "epochs", "nothing"], 0)
 calls = dict.fromkeys(spent_ns, 0)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rampup.data.memory import TensorData
-from rampup.engines.torch.task import Task
+from rampup.torch import Task, TensorData
 
 
 class Wide(Task):

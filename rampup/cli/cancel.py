@@ -1,20 +1,34 @@
-"""`rampup cancel`: stop runs, and say so when they have stopped."""
+"""`rampup cancel`: stop runs, or a whole study, and say so when they have stopped.
+
+Runs that are named are stopped one by one, each with its own answer. The runs of a study are
+stopped together: first the sweep that still starts some, then all with few words to Slurm.
+"""
 
 import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_run, dry_run_option, json_option, study_option
+from rampup.cli.options import complete_run, dry_run_option, json_option, study_option
+from rampup.cli.selection import Selection, select, states_by_run
 from rampup.errors import RampupError, SchedulerError, UsageError
-from rampup.rundir import find as runs
-from rampup.rundir.files import RunDir, State
-from rampup.runs.create import ask_to_stop, cancel
-from rampup.runs.state import state_of
+from rampup.rundir.files import RunDir
+from rampup.runs.state import State, state_of
+from rampup.runs.stop import ask_to_stop, cancel
+
+if TYPE_CHECKING:
+    from rampup.study.members import Study
 
 END_WITHIN_S = 20.0
 SAVE_WITHIN_S = 600.0
 """A step of a large model and its checkpoint may take minutes."""
+POLL_S = 0.2
+
+Answers = dict[str, str]
+"""What became of each run, by its id."""
 
 
 @click.command()
@@ -31,30 +45,44 @@ def command(
     wanted: tuple[str, ...], study: str | None, save: bool, dry_run: bool, as_json: bool
 ) -> int:
     """Stop runs. RUN is an id or a unique prefix of one; there is no default."""
-    if study is not None:
-        from rampup.cli.studies import cancel_study, refuse_both
-
-        refuse_both(study, wanted)
-        return cancel_study(study, save, dry_run, as_json)
-    if not wanted:
+    if study is None and not wanted:
         raise UsageError("which run? there is no default", "rampup cancel RUN, or --study STUDY")
-    states: dict[str, str] = {}
-    problem: RampupError | None = None
-    for run in [runs.find(name) for name in wanted]:
-        try:
-            states[run.id] = cancel_one(run, save, dry_run)
-        except RampupError as error:  # the others are cancelled all the same
-            states[run.id], problem = f"goes on: {error.message}", error
-    if as_json:
-        output.emit_json(states)
+    selection = select(wanted, study)
+    if selection.study is None:
+        answers, problem = cancel_each(selection.runs(), save, dry_run)
     else:
-        for run_id, words in states.items():
+        answers, problem = cancel_together(selection, save, dry_run)
+    if as_json:
+        output.emit_json(answers)
+    elif selection.study is None:
+        for run_id, words in answers.items():
             output.say(f"{run_id} {words}")
+    else:
+        for words, count in Counter(answers.values()).items():
+            output.say(f"{output.count(count, 'run')}: {words}")
     if problem is not None:
         raise problem
     if not as_json:
-        output.next_step("rampup list")
+        output.next_step("rampup list" if study is None else f"rampup list --study {study}")
     return 0
+
+
+# runs that are named ------------------------------------------------------------------------------
+
+
+def cancel_each(
+    runs: Sequence[RunDir], save: bool, dry_run: bool
+) -> tuple[Answers, RampupError | None]:
+    """Cancel one after the other. The last problem is returned, and has not kept the others from
+    being cancelled."""
+    answers: Answers = {}
+    problem: RampupError | None = None
+    for run in runs:
+        try:
+            answers[run.id] = cancel_one(run, save, dry_run)
+        except RampupError as error:
+            answers[run.id], problem = f"goes on: {error.message}", error
+    return answers, problem
 
 
 def cancel_one(run: RunDir, save: bool, dry_run: bool) -> str:
@@ -65,10 +93,10 @@ def cancel_one(run: RunDir, save: bool, dry_run: bool) -> str:
         return "would be saved and cancelled" if save else "would be cancelled"
     if save and state.name == "running":
         ask_to_stop(run)
-        state = state_when_ended(run, SAVE_WITHIN_S)
+        state = wait_until_ended(run, SAVE_WITHIN_S)
     else:
         cancel(run)
-        state = state_when_ended(run, END_WITHIN_S)
+        state = wait_until_ended(run, END_WITHIN_S)
     if not state.ended:
         raise SchedulerError(
             f"{run.id} was told to end and is still {state.name}", f"rampup wait {run.id}"
@@ -76,9 +104,79 @@ def cancel_one(run: RunDir, save: bool, dry_run: bool) -> str:
     return f"{state.name}: {state.cause}" if save and state.cause else state.name
 
 
-def state_when_ended(run: RunDir, within_s: float) -> State:
-    """Slurm needs a moment to end a job; after a while we say what is."""
+def wait_until_ended(run: RunDir, within_s: float) -> State:
+    """Slurm needs a moment to end a job; after a while the state is returned as it is."""
     deadline = time.monotonic() + within_s
     while not (state := state_of(run, fresh_s=0.3)).ended and time.monotonic() < deadline:
-        time.sleep(0.2)
+        time.sleep(POLL_S)
     return state
+
+
+# a study ------------------------------------------------------------------------------------------
+
+
+def cancel_together(
+    selection: Selection, save: bool, dry_run: bool
+) -> tuple[Answers, RampupError | None]:
+    study = selection.study
+    assert study is not None
+    if not selection.is_being_started():
+        selection.find_lost_submissions()
+    before = {run.path: state for run, state in states_by_run(selection.runs(), 0.0).items()}
+    problem = None if dry_run else stop_study(study, save)
+    answers: Answers = {}
+    for run, state in states_by_run(selection.runs(), 0.0).items():
+        was = before.get(run.path)
+        if was is not None and was.ended:
+            answers[run.id] = f"already {was.name}"
+        elif dry_run:
+            answers[run.id] = "would be cancelled"
+        else:
+            answers[run.id] = state.name if state.ended else "goes on"
+    return answers, problem
+
+
+def stop_study(study: "Study", save: bool) -> RampupError | None:
+    """Stop the sweep that starts runs, and all runs that are not at their end."""
+    from rampup.study.members import find_lost_submissions
+    from rampup.study.stop import stop_starting
+
+    # a sweep of this machine that is stopped gives its runs little time, so they come first
+    if save:
+        here = [run for run in unfinished(study) if "pid" in (run.recorded("submitted") or {})]
+        if here and (problem := end_runs(here, save)):
+            return problem
+    stop_starting(study)
+    find_lost_submissions(study.runs())
+    return end_runs(unfinished(study), save)
+
+
+def unfinished(study: "Study") -> list[RunDir]:
+    return [run for run, state in states_by_run(study.runs(), 0.0).items() if not state.ended]
+
+
+def end_runs(runs: Sequence[RunDir], save: bool) -> RampupError | None:
+    """End all of them. The last problem is returned, and has not kept the others from being
+    ended."""
+    from rampup.study.stop import cancel_all
+
+    problem: RampupError | None = None
+    running = [run for run, state in states_by_run(runs).items() if state.name == "running"]
+    saving = running if save else []
+    # first: none of them begins meanwhile
+    cancel_all([run for run in runs if run not in saving], saving)
+    for run in saving:
+        try:
+            ask_to_stop(run)
+        except RampupError as error:
+            problem = error
+    deadline = time.monotonic() + (SAVE_WITHIN_S if saving else END_WITHIN_S)
+    left = list(runs)
+    while left and time.monotonic() < deadline and not (problem and set(left) <= set(saving)):
+        time.sleep(POLL_S)
+        left = [run for run, state in states_by_run(left, 0.3).items() if not state.ended]
+    if left and problem is None:
+        problem = SchedulerError(
+            f"{output.count(len(left), 'run')} told to end and not yet gone", "rampup wait"
+        )
+    return problem

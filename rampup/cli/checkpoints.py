@@ -1,5 +1,8 @@
-"""The checkpoints of a run for `rampup show --checkpoints`: what is there, how large, and whether
-it is sound."""
+"""The checkpoints of a run: what is there, how large, and whether it is sound.
+
+Called by `rampup show --checkpoints`, which imports it only then, and by `rampup clean`. It only
+reads.
+"""
 
 import time
 from typing import Any
@@ -31,7 +34,8 @@ def show_checkpoints(run: RunDir, verify: bool, as_json: bool) -> int:
 
 
 def describe(run: RunDir, verify: bool) -> list[dict[str, Any]]:
-    """The newest first. `sound` is None where nobody has looked; a manifest is always looked at."""
+    """Describe all, the newest first. `sound` is None where the files were not read; the manifest
+    always is."""
     rows = [describe_one(run, step, verify) for step in checkpoints.list_steps(run)]
     best = best_step(run)
     return [{**row, "best": row["step"] == best} for row in rows]
@@ -41,11 +45,9 @@ def describe_one(run: RunDir, step: int, verify: bool) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(("t", "bytes", "attempt", "world_size", "sound"))
     try:
         found = checkpoints.read_checkpoint(run, step)
-        facts |= {
-            "t": found.manifest["t"],
-            "attempt": found.manifest["attempt"],
-            "bytes": found.size,
-        }
+        facts["t"] = found.manifest["t"]
+        facts["bytes"] = found.size
+        facts["attempt"] = found.manifest["attempt"]
         facts["world_size"] = found.meta.get("world_size")
         if verify:
             checkpoints.verify_checkpoint(run, step)
@@ -56,7 +58,7 @@ def describe_one(run: RunDir, step: int, verify: bool) -> dict[str, Any]:
 
 
 def best_step(run: RunDir) -> int | None:
-    """By what the newest one that can be read knows."""
+    """Return the best step, by what the newest checkpoint that can be read knows."""
     for step in checkpoints.list_steps(run):
         try:
             best = checkpoints.read_checkpoint(run, step).meta.get("best")
@@ -67,16 +69,12 @@ def best_step(run: RunDir) -> int | None:
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    age = "?" if row["t"] is None else f"{output.duration(max(0.0, time.time() - row['t']))} ago"
-    size = "?" if row["bytes"] is None else f"{row['bytes'] / MB:,.1f} MB"
-    state = {True: "sound", False: f"damaged: {row['fault']}", None: ""}[row["sound"]]
+    age = size = "?"
+    if row["t"] is not None:
+        age = f"{output.duration(max(0.0, time.time() - row['t']))} ago"
+    if row["bytes"] is not None:
+        size = f"{row['bytes'] / MB:,.1f} MB"
+    attempt, ranks = str(row["attempt"] or "?"), str(row["world_size"] or "?")
     best = "best" if row["best"] else ""
-    return (
-        str(row["step"]),
-        age,
-        size,
-        str(row["attempt"] or "?"),
-        str(row["world_size"] or "?"),
-        best,
-        state,
-    )
+    state = {True: "sound", False: f"damaged: {row['fault']}", None: ""}[row["sound"]]
+    return (str(row["step"]), age, size, attempt, ranks, best, state)

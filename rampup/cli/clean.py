@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_run, dry_run_option, json_option
 from rampup.cli.checkpoints import MB, best_step
+from rampup.cli.options import complete_run, dry_run_option, json_option
 from rampup.errors import RampupError, Refused
 from rampup.rundir import checkpoints
 from rampup.rundir import find as runs
@@ -37,18 +37,18 @@ def command(wanted: tuple[str, ...], everything: bool, dry_run: bool, as_json: b
     """
     found = [runs.find(name) for name in wanted]
     for run in found:
-        refuse_if_it_goes_on(run)
+        refuse_unless_ended(run)
     rows = [clean(run, everything, dry_run) for run in found]
     if as_json:
         output.emit_json(rows)
         return 0
     for row in rows:
-        output.say(in_words(row, dry_run))
+        output.say(describe(row, dry_run))
     output.next_step("rampup list" if everything else f"rampup show {found[0].id} --checkpoints")
     return 0
 
 
-def refuse_if_it_goes_on(run: RunDir) -> None:
+def refuse_unless_ended(run: RunDir) -> None:
     state = state_of(run, fresh_s=0.0)
     if not state.ended:
         raise Refused(
@@ -58,38 +58,40 @@ def refuse_if_it_goes_on(run: RunDir) -> None:
 
 
 def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
-    kept = [] if everything else needed(run)
-    goes = [run.checkpoint(step) for step in checkpoints.list_steps(run) if step not in kept]
-    goes += checkpoints.list_half_written(run)
+    kept = [] if everything else needed_steps(run)
+    unneeded = [run.checkpoint(step) for step in checkpoints.list_steps(run) if step not in kept]
+    unneeded += checkpoints.list_half_written(run)
     if everything and run.checkpoints.is_dir():
-        goes = list(run.checkpoints.iterdir())
-    freed = sum(size_of(path) for path in goes)
-    for path in goes if not dry_run else ():
-        remove(path)
-    names = sorted(path.name for path in goes)
+        unneeded = list(run.checkpoints.iterdir())
+    freed = sum(folder_size(path) for path in unneeded)
+    if not dry_run:
+        for path in unneeded:
+            remove(path)
     return {
         "id": run.id,
-        "removed": names,
+        "removed": sorted(path.name for path in unneeded),
         "kept": [checkpoint_name(step) for step in kept],
         "freed_bytes": freed,
     }
 
 
-def needed(run: RunDir) -> list[int]:
-    """The newest sound one and the best; all of them when none is sound, because something of them
-    may be saved."""
+def needed_steps(run: RunDir) -> list[int]:
+    """Return the newest sound one and the best; all of them when none is sound, because something
+    of them may be saved."""
     steps, best = checkpoints.list_steps(run), best_step(run)
     for step in steps:
         try:
             checkpoints.verify_checkpoint(run, step)
         except Damaged:
             continue
-        return [step, *([best] if best in steps and best != step and best is not None else [])]
+        if best is None or best == step or best not in steps:
+            return [step]
+        return [step, best]
     return steps
 
 
 def remove(path: Path) -> None:
-    """By one rename first: no reader meets half of a checkpoint."""
+    """Remove a checkpoint, by one rename first: no reader meets half of it."""
     try:
         trash = path.with_name(f"{checkpoints.TRASH}{time.time_ns()}")
         path.rename(trash)
@@ -100,7 +102,7 @@ def remove(path: Path) -> None:
         ) from None
 
 
-def size_of(folder: Path) -> int:
+def folder_size(folder: Path) -> int:
     return sum(
         os.lstat(os.path.join(root, name)).st_size
         for root, _, names in os.walk(folder)
@@ -108,9 +110,10 @@ def size_of(folder: Path) -> int:
     )
 
 
-def in_words(row: dict[str, Any], dry_run: bool) -> str:
+def describe(row: dict[str, Any], dry_run: bool) -> str:
     if not row["removed"]:
         return f"{row['id']}: nothing to remove"
     would = "would free" if dry_run else "freed"
     kept = f"; kept {', '.join(row['kept'])}" if row["kept"] else ""
-    return f"{row['id']}: {would} {row['freed_bytes'] / MB:,.1f} MB ({', '.join(row['removed'])}){kept}"
+    size = f"{row['freed_bytes'] / MB:,.1f} MB"
+    return f"{row['id']}: {would} {size} ({', '.join(row['removed'])}){kept}"

@@ -9,7 +9,7 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_cluster, json_option
+from rampup.cli.options import complete_cluster, json_option
 from rampup.config import clusters as load
 from rampup.errors import Refused
 

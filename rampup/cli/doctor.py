@@ -3,9 +3,10 @@
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option
-from rampup.config.clusters import load
-from rampup.diagnose.preflight import Finding, doctor
+from rampup.cli.options import json_option
+from rampup.config.clusters import LOCAL, load
+from rampup.core.finding import Finding
+from rampup.diagnose.doctor import doctor
 from rampup.rundir import find as runs
 
 COLOURS = {"ok": output.GREEN, "note": output.YELLOW, "problem": output.RED}
@@ -52,6 +53,6 @@ def next_command(findings: list[Finding], cluster: str) -> str:
     ]
     hindering = first + missing
     first_training = (
-        "rampup run digits" if cluster == "local" else f"rampup run digits --on {cluster}"
+        "rampup run digits" if cluster == LOCAL else f"rampup run digits --on {cluster}"
     )
     return hindering[0].remedy if hindering else first_training

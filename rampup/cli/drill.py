@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_words, dry_run_option, json_option
+from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.cli.run import make_request, resource_options
 from rampup.config.resolve import resolve
 from rampup.core.spec import RunSpec
 
 if TYPE_CHECKING:
-    from rampup.drill.faults import Fault
+    from rampup.drill.faults.catalogue import Fault
     from rampup.drill.verdict import Result, Trial
 
 HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost", "bit for bit")
@@ -82,9 +82,9 @@ def command(
     where that is promised. 1: one was not; its run is kept.
     """
     spec = resolve(make_request(words, ctx.obj, on, None, resources, slurm, False), Path.cwd())
-    from rampup.drill.hold import chosen
+    from rampup.drill.drill import choose_faults
 
-    wanted, impossible = chosen(spec, faults)
+    wanted, impossible = choose_faults(spec, faults)
     if dry_run:
         return show_faults(spec, faults, as_json)
     with interruptible():
@@ -100,7 +100,7 @@ def hold(
     keep: bool,
     as_json: bool,
 ) -> int:
-    from rampup.drill.hold import Drill
+    from rampup.drill.drill import Drill
     from rampup.rundir import find as runs
 
     name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{spec.name}-{runs.new_run_id()}"
@@ -108,7 +108,7 @@ def hold(
     output.say(f"a drill of {output.count(len(wanted), 'fault')}, in {root}")
     done = False
     try:
-        found = Drill(spec, root, seed, keep, output.say).hold(wanted, impossible, kills)
+        found = Drill(spec, root, seed, keep, output.say).run(wanted, impossible, kills)
         done = found.ok
     finally:
         if done and not keep:
@@ -135,11 +135,14 @@ def interruptible() -> Iterator[None]:
 
 
 def show_faults(spec: RunSpec, names: tuple[str, ...], as_json: bool) -> int:
-    from rampup.drill.faults import faults_of
-    from rampup.drill.place import place_of, why_not
+    from rampup.drill.faults.catalogue import list_faults
+    from rampup.drill.place import find_obstacle, find_place
 
-    place = place_of(spec)
-    listed = [(each.name, each.about, why_not(each.name, place, spec)) for each in faults_of(place)]
+    place = find_place(spec)
+    listed = [
+        (each.name, each.about, find_obstacle(each.name, place, spec))
+        for each in list_faults(place)
+    ]
     listed = [row for row in listed if not names or row[0] in names]
     if as_json:
         output.emit_json(

@@ -8,21 +8,22 @@ from typing import Any
 from msgspec import to_builtins
 
 from rampup.cli import output
-from rampup.core import environment as software
+from rampup.cli.run import say_notes
+from rampup.core import environment
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
 from rampup.diagnose.preflight import preflight
 from rampup.rundir import find as runs
-from rampup.runs.plan import job_script, plan, program_of
+from rampup.runs.plan import find_program, make_plan
+from rampup.schedulers import find_scheduler
 
 
 def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     """For a new run, or for one that has a directory already."""
-    root = run_dir.parent if run_dir else runs.default_root(spec.cluster)
-    for note in preflight(spec, root):
-        output.say(f"note: {note.cause}; try: {note.remedy}")
-    run_dir = run_dir or root / f"TIME-{spec.name}-ID"
-    script = job_script(spec, run_dir) if spec.cluster.scheduler == "slurm" else None
+    run_dir = run_dir or runs.default_root(spec.cluster) / f"TIME-{spec.name}-ID"
+    checked = preflight(make_plan(spec, run_dir))
+    say_notes(checked)
+    script = checked.plan.script
     if as_json:
         show_json(spec, run_dir, script)
         return 0
@@ -35,7 +36,7 @@ def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     print()
     if script:
         print(script)
-    elif lines := software.setup(software.of(spec, run_dir)):
+    elif lines := environment.setup(environment.of(spec, run_dir)):
         print(f"before the ranks start:\n{lines}")
     hours = node_hours(spec)
     print(
@@ -54,16 +55,16 @@ def show_json(spec: RunSpec, run_dir: Path, script: str | None) -> None:
     settings = [
         {"key": key, "value": value, "origin": origin} for key, value, origin in settings_of(spec)
     ]
-    launcher = plan(spec, run_dir)
+    command = find_scheduler(spec.cluster.scheduler).render_command(spec, run_dir)
     output.emit_json(
         {
             "name": spec.name,
             "settings": settings,
             "program": whole_program(spec, run_dir),
-            "environment": to_builtins(software.of(spec, run_dir)),
-            "launcher": launcher.argv if script is None else None,
+            "environment": to_builtins(environment.of(spec, run_dir)),
+            "launcher": command.argv if command else None,
             "script": script,
-            "env": launcher.env,
+            "env": command.env if command else {},
             "cwd": spec.cwd,
             "node_hours": node_hours(spec),
         }
@@ -71,7 +72,7 @@ def show_json(spec: RunSpec, run_dir: Path, script: str | None) -> None:
 
 
 def whole_program(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
-    return (*software.of(spec, run_dir).container, *program_of(spec, run_dir))
+    return (*environment.of(spec, run_dir).container, *find_program(spec, run_dir))
 
 
 def is_told(key: str, value: Any) -> bool:

@@ -1,5 +1,8 @@
-"""The last words about a run, for people and as JSON: outcome, metrics, where the time went, what
-to do next."""
+"""What is said when a run has ended, for people and as JSON: outcome, metrics, where the time went,
+what to do next.
+
+Called by `run`, `resume` and `wait`; `show` uses the single lines.
+"""
 
 import os
 import shlex
@@ -8,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rampup.cli import output
-from rampup.rundir.files import RunDir, State
-from rampup.runs.state import state_of
+from rampup.rundir.files import RunDir
+from rampup.runs.state import State, state_of
 from rampup.runs.summary import (
     best_of,
     checkpoints_of,
@@ -23,8 +26,8 @@ from rampup.runs.summary import (
 TRACE_LINES = 25
 
 
-def tell_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
-    """Say how the run ended; returns the exit code of the command line."""
+def report_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
+    """Report how the run ended, and return the exit code of the command line."""
     if not run.run_file.exists():
         output.say(f"failed: the run directory {run.path} vanished")
         return launcher_code or 100
@@ -36,35 +39,33 @@ def tell_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
         output.emit_json(describe(run))
         return code
     if state.name == "completed":
-        tell_success(run)
+        report_success(run)
     else:
-        tell_failure(run, state)
+        report_failure(run, state)
     if sys.stdout.isatty() and state.name != "cancelled":  # who stops a run wants the prompt
-        from rampup.cli.report import make_by_itself
+        from rampup.cli.report import write_after_run
 
-        make_by_itself(run)
-    output.next_step(next_of(run, state))
+        write_after_run(run)
+    output.next_step(next_command(run, state))
     return code
 
 
-def tell_success(run: RunDir) -> None:
+def report_success(run: RunDir) -> None:
     history = run.history()
     spent = total_wall_s(run)
     took = f" in {output.duration(spent)}" if spent is not None else ""
     output.say(f"{output.paint('completed', output.GREEN, sys.stderr)}{took}")
     if run.config.get("smoke"):
-        output.say(
-            "the trial went well"
-            + (": one step, one checkpoint, one resume" if run.config["engine"] else "")
-        )
-    for line in (
+        done = ": one step, one checkpoint, one resume" if run.config["engine"] else ""
+        output.say(f"the trial went well{done}")
+    lines = (
         metrics_line(merged(history)),
         best_line(best_of(run, history)),
         phases_line(phases_of(run)),
         checkpoints_line(checkpoints_of(run)),
-    ):
-        if line:
-            output.say(line)
+    )
+    for line in filter(None, lines):
+        output.say(line)
 
 
 def metrics_line(last: dict[str, Any]) -> str:
@@ -98,49 +99,50 @@ def phases_line(phases: dict[str, float]) -> str:
 def checkpoints_line(cost: dict[str, float]) -> str:
     if not cost.get("count"):
         return ""
-    return f"checkpoints: {output.count(int(cost['count']), 'write')}, {cost.get('share', 0.0):.1%} of the time"
+    writes = output.count(int(cost["count"]), "write")
+    return f"checkpoints: {writes}, {cost.get('share', 0.0):.1%} of the time"
 
 
-def tell_failure(run: RunDir, state: State) -> None:
+def report_failure(run: RunDir, state: State) -> None:
     from rampup.diagnose.why.explain import explain  # not for runs that went well
 
     name = state.name if state.name != "timeout" else "timed out"
     answer = explain(run, state)
     cause = answer.finding.cause if answer.known else state.cause or "no cause is known"
     output.say(f"{output.paint(name, output.STATE_COLOURS[state.name], sys.stderr)}: {cause}")
-    trace = trace_of(run, state)
+    trace = read_traceback(run, state)
     if trace:
         output.say(trace)
     if answer.known and answer.finding.remedy and not trace.startswith("hint:"):
         output.say(f"hint: {answer.finding.remedy}")
 
 
-def next_of(run: RunDir, state: State) -> str:
-    """The log of a run that failed; how to go on, where it has saved; else what there is to see."""
+def next_command(run: RunDir, state: State) -> str:
+    """Return the command that shows the log of a run that failed, resumes it where it has saved, or
+    shows the run."""
     if state.name in ("cancelled", "timeout") and any(run.checkpoints.glob("step-*")):
         return f"rampup resume {run.id}"
     if state.name not in ("completed", "cancelled"):
-        return logs_of(run, state)
-    curves = (
-        f", or tensorboard --logdir {shlex.quote(shorter(run.tensorboard))}"
-        if run.tensorboard.is_dir()
-        else ""
-    )
-    return f"rampup show {run.id}{curves}"
+        return logs_command(run, state)
+    if not run.tensorboard.is_dir():
+        return f"rampup show {run.id}"
+    folder = shlex.quote(relative_path(run.tensorboard))
+    return f"rampup show {run.id}, or tensorboard --logdir {folder}"
 
 
-def shorter(path: Path) -> str:
-    """As seen from here, for what lies below."""
+def relative_path(path: Path) -> str:
+    """Return a path below the current directory as seen from here."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def logs_of(run: RunDir, state: State) -> str:
-    """The command that shows the log of the rank that failed."""
+def logs_command(run: RunDir, state: State) -> str:
+    """Return the command that shows the log of the rank that failed."""
     return f"rampup logs {run.id}" + (f" --rank {state.failed_rank}" if state.failed_rank else "")
 
 
-def trace_of(run: RunDir, state: State) -> str:
-    """The traceback of the rank that failed first. Rank 0's output was on the screen already."""
+def read_traceback(run: RunDir, state: State) -> str:
+    """Return the traceback of the rank that failed first. Rank 0's output was on the screen
+    already."""
     attempt = run.last_attempt()
     if attempt is None or state.failed_rank is None:
         return ""

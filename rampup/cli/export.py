@@ -1,31 +1,31 @@
 """`rampup export`: the metrics of runs to where people keep theirs: a table, MLflow, W&B,
-TensorBoard."""
+TensorBoard.
+
+Each tracker is a module of rampup/export with the same few functions: see export/tracker.py.
+"""
 
 import contextlib
 import importlib
 import importlib.util
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import click
 from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_run, dry_run_option, json_option
+from rampup.cli.options import complete_run, dry_run_option, json_option
+from rampup.cli.selection import select_to_read
 from rampup.errors import Refused, UsageError
-from rampup.rundir.find import find_to_read
+
+if TYPE_CHECKING:
+    from rampup.export.tracker import Sent, Source, Target, Tracker
 
 TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
-FITTING = {
-    "out": ("csv", "wandb", "tensorboard"),
-    "tracking_uri": ("mlflow",),
-    "project": ("mlflow", "wandb"),
-}
-"""Which option means something to whom."""
 
 
 @click.command()
@@ -57,41 +57,40 @@ def command(
     All attempts of a run are one story, and an export can be repeated: a tracker has each run once,
     each point once.
     """
-    if tracker == "csv" and out == Path("-"):
-        out = None
-    check_options(tracker, out=out, tracking_uri=tracking_uri, project=project)
-    if as_json and tracker == "csv" and out is None and not dry_run:
-        raise UsageError("--json and the table both want stdout", "--out FILE for the table")
-    from rampup.export.source import Target, read
+    from rampup.export.tracker import Target, read_source
 
-    exporter: Any = importlib.import_module(f"rampup.export.{tracker}")
-    check_packages(tracker, exporter.PACKAGES)
+    exporter = load_tracker(tracker)
     target = Target(out, tracking_uri, project)
+    check_options(tracker, exporter, target)
+    check_packages(tracker, exporter.PACKAGES)
     where = exporter.destination(target)
-    runs = list({run.path: run for run in map(find_to_read, wanted or (None,))}.values())
-    sources = [read(run) for run in runs]
+    if as_json and where == "stdout" and not dry_run:
+        raise UsageError("--json and the table both want stdout", "--out FILE for the table")
+    sources = [read_source(run) for run in select_to_read(wanted).runs()]
     check_ids(sources)
     if dry_run:
-        return tell_plan(tracker, where, sources, as_json)
-    sent: Sequence[Any] = ()
-    with pipe_may_close() if tracker == "csv" else clean_stdout():
+        return show_plan(tracker, where, sources, as_json)
+    sent: list[Sent] = []
+    with pipe_may_close() if where == "stdout" else clean_stdout():
         sent = exporter.export(sources, target)
     if as_json:
-        output.emit_json(
-            {"to": tracker, "where": where, "runs": [to_builtins(each) for each in sent]}
-        )
+        output.emit_json({"to": tracker, "where": where, "runs": to_builtins(sent)})
     elif where != "stdout":
-        tell(tracker, where, sent)
+        report_export(exporter, where, sent)
     return 0
 
 
-def check_options(tracker: str, **given: Any) -> None:
-    for name, value in given.items():
-        if value is not None and tracker not in FITTING[name]:
-            option = f"--{name.replace('_', '-')}"
+def load_tracker(name: str) -> "Tracker":
+    return cast("Tracker", importlib.import_module(f"rampup.export.{name}"))
+
+
+def check_options(name: str, tracker: "Tracker", target: "Target") -> None:
+    for field, value in asdict(target).items():
+        if value is not None and field not in tracker.OPTIONS:
+            others = [other for other in TRACKERS if field in load_tracker(other).OPTIONS]
             raise UsageError(
-                f"{option} means nothing to {tracker}",
-                f"it is for --to {' or '.join(FITTING[name])}",
+                f"--{field.replace('_', '-')} means nothing to {name}",
+                f"it is for --to {' or '.join(others)}",
             )
 
 
@@ -104,9 +103,9 @@ def check_packages(tracker: str, packages: Sequence[str]) -> None:
         )
 
 
-def check_ids(sources: Sequence[Any]) -> None:
-    """By its id a tracker knows a run again: two of one id would become one."""
-    found: dict[str, Any] = {}
+def check_ids(sources: "Sequence[Source]") -> None:
+    """Refuse two runs of one id: a tracker recognises a run by it, and they would become one."""
+    found: dict[str, Source] = {}
     for source in sources:
         other = found.setdefault(source.id, source)
         if other is not source:
@@ -119,7 +118,7 @@ def check_ids(sources: Sequence[Any]) -> None:
 
 @contextlib.contextmanager
 def pipe_may_close() -> Iterator[None]:
-    """`| head` has seen enough: that is no failure."""
+    """`| head` closes the pipe when it has enough: that is not a failure."""
     try:
         yield
         sys.stdout.flush()
@@ -141,41 +140,25 @@ def clean_stdout() -> Iterator[None]:
         os.close(kept)
 
 
-def tell_plan(tracker: str, where: str, sources: Sequence[Any], as_json: bool) -> int:
-    found = [
-        {"id": source.id, "state": source.state, "rows": len(source.rows)} for source in sources
-    ]
+def show_plan(tracker: str, where: str, sources: "Sequence[Source]", as_json: bool) -> int:
     if as_json:
-        output.emit_json({"to": tracker, "where": where, "runs": found, "dry_run": True})
+        runs = [{"id": it.id, "state": it.state, "rows": len(it.rows)} for it in sources]
+        output.emit_json({"to": tracker, "where": where, "runs": runs, "dry_run": True})
         return 0
-    for run in found:
-        rows = output.count(run["rows"], "row")
-        output.say(f"would export {run['id']}, {run['state']}, {rows}, to {tracker}: {where}")
+    for source in sources:
+        run = f"{source.id}, {source.state}, {output.count(len(source.rows), 'row')}"
+        output.say(f"would export {run}, to {tracker}: {where}")
     return 0
 
 
-def tell(tracker: str, where: str, sent: Sequence[Any]) -> None:
+def report_export(tracker: "Tracker", where: str, sent: "Sequence[Sent]") -> None:
     for each in sent:
-        changed = "known, replaced" if tracker == "wandb" else "known, added to"
-        what = "new" if each.created else changed if each.written else "known, nothing new"
-        if tracker in ("mlflow", "wandb"):
-            output.say(f"{each.id}: {what}, {output.count(each.written, 'point')} written")
+        if tracker.CHANGED:
+            known = tracker.CHANGED if each.written else "known, nothing new"
+            words = "new" if each.created else known
+            output.say(f"{each.id}: {words}, {output.count(each.written, 'point')} written")
         if each.note:
             output.say(f"note: {each.id}: {each.note}")
     for place in dict.fromkeys(each.where for each in sent):
         print(place)
-    output.next_step(next_of(tracker, where, sent))
-
-
-def next_of(tracker: str, where: str, sent: Sequence[Any]) -> str:
-    places = [each.where for each in sent]
-    if tracker == "mlflow":
-        served = where.startswith(("http://", "https://", "databricks"))
-        return (
-            f"look at {where}" if served else f"mlflow ui --backend-store-uri {shlex.quote(where)}"
-        )
-    if tracker == "wandb":
-        return f"wandb sync {shlex.join(places)}"
-    if tracker == "tensorboard":
-        return f"tensorboard --logdir {shlex.quote(os.path.commonpath(places))}"
-    return f"column -s, -t {shlex.quote(where)} | less -S"
+    output.next_step(tracker.next_command(where, sent))

@@ -8,9 +8,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from rampup.cli import output
-from rampup.cli.arguments import dry_run_option, json_option
+from rampup.cli.options import dry_run_option, json_option
 from rampup.datasets import fetch
-from rampup.datasets.sets import DataSet, find_set, known_sets
+from rampup.datasets.sets import DataSet, known_sets, named
 from rampup.errors import Refused, UsageError
 
 BAR_WIDTH = 30
@@ -43,9 +43,9 @@ def command(name: str | None, given: Path | None, dry_run: bool, as_json: bool) 
             raise UsageError(f"which data set is in {given}?", f"rampup fetch NAME --from {given}")
         list_sets(as_json)
     elif dry_run:
-        show_sources(find_set(name), given, as_json)
+        show_sources(named(name), given, as_json)
     else:
-        bring(find_set(name), given, as_json)
+        bring(named(name), given, as_json)
     return 0
 
 
@@ -64,7 +64,7 @@ def list_sets(as_json: bool) -> None:
 def state_of(name: str) -> str:
     """present, absent or damaged."""
     try:
-        fetch.find_folder(name)
+        fetch.folder(name)
     except Refused:
         return "absent"
     try:

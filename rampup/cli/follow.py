@@ -1,8 +1,7 @@
-"""Looking on: pass on what rank 0 prints, draw the bar on a terminal, and say at the end how it
-went.
+"""Following a run: pass on what rank 0 prints, draw the bar on a terminal, and report the end.
 
-It reads files of the run directory like any other reader; the run does not know that somebody is
-looking.
+Called by `run`, `resume` and `sweep`; `logs` and `wait` use parts of it. It reads files of the run
+directory like any other reader; the run does not know that somebody follows it.
 """
 
 import contextlib
@@ -17,15 +16,14 @@ from types import FrameType
 from typing import Any
 
 from rampup.cli import output
-from rampup.cli.ending import tell_end
-from rampup.cli.wait import patience
+from rampup.cli.ending import report_end
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import read_json
-from rampup.runs.state import state_of
+from rampup.runs.state import state_of, was_resubmitted_since
 
 POLL_S, LATER_POLL_S = 0.05, 0.25
 AT_FIRST_S = 5.0
-"""So long it is polled often: a short run ends at once. Later, looking on must not take time from
+"""So long it is polled often: a short run ends at once. Later, following must not take time from
 the run."""
 DRAW_EVERY_S = 1.0
 NARROW = 80
@@ -50,8 +48,8 @@ class Tail:
 
 
 class Bar:
-    """The progress bar, from the heartbeat of rank 0. Without a terminal, or without a heartbeat,
-    there is none."""
+    """The progress bar, from the heartbeat of rank 0. Without a terminal or a heartbeat nothing is
+    drawn."""
 
     def __init__(self) -> None:
         self.live: Any = None
@@ -144,18 +142,23 @@ class Screen:
         self._write(self.rest)
 
 
-def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_json: bool) -> None:
-    """Show a run until it ends, or until somebody has had enough."""
+def poll_interval_s(waited_s: float) -> float:
+    """Return how old an answer of Slurm may be: after an hour of waiting, a little longer is
+    fine."""
+    return min(30.0, 2.0 + waited_s / 20)
+
+
+def follow(
+    run: RunDir, is_running: Callable[[], bool], interrupted: list[int], as_json: bool
+) -> None:
+    """Show a run until it ends, or until the user interrupts."""
     screen, tail, attempt = Screen(as_json), Tail(Path()), None
     later = time.monotonic() + AT_FIRST_S
     while not interrupted:
-        more = goes_on()  # asked before reading: what is written until the end is not missed
+        more = is_running()  # asked before reading: what is written until the end is not missed
         newest = run.last_attempt()
-        if (
-            newest is not None
-            and (attempt is None or newest.number != attempt.number)
-            and is_ours(run, newest)
-        ):
+        is_new = newest is not None and (attempt is None or newest.number != attempt.number)
+        if newest is not None and is_new and is_current(run, newest):
             attempt, tail = newest, Tail(newest.rank_log(0))
         if attempt is not None:
             data = tail.read()
@@ -167,16 +170,16 @@ def follow(run: RunDir, goes_on: Callable[[], bool], interrupted: list[int], as_
     screen.close()
 
 
-def is_ours(run: RunDir, attempt: AttemptDir) -> bool:
-    """Whether it belongs to what was started last: after `resume` the newest attempt is an old one
-    for a while."""
-    return not run.handed_over_after(attempt.facts)
+def is_current(run: RunDir, attempt: AttemptDir) -> bool:
+    """Tell whether the attempt belongs to what was started last: after `resume` the newest attempt
+    is an old one for a while."""
+    return not was_resubmitted_since(run, attempt.facts)
 
 
 def follow_foreground(
     run: RunDir, launcher: subprocess.Popen[bytes], interrupted: list[int], as_json: bool
 ) -> int:
-    """A run that is ours: Ctrl-C cancels it."""
+    """Follow a run of this terminal: Ctrl-C cancels it."""
     follow(run, lambda: launcher.poll() is None, interrupted, as_json)
     if interrupted:
         output.say(f"stopping {run.id} ...")
@@ -184,26 +187,26 @@ def follow_foreground(
             run.record("cancelled", by="Ctrl-C")
         launcher.send_signal(signal.SIGTERM)
     launcher.wait()
-    code = tell_end(run, launcher.returncode, as_json)
+    code = report_end(run, launcher.returncode, as_json)
     return 130 if interrupted else code
 
 
 def follow_job(run: RunDir, interrupted: list[int], as_json: bool) -> int:
-    """A job of a scheduler: Ctrl-C stops following and never cancels it."""
+    """Follow a job of a scheduler: Ctrl-C stops following and never cancels it."""
     begun, said = time.monotonic(), ""
 
-    def goes_on() -> bool:
+    def is_running() -> bool:
         nonlocal said
-        state = state_of(run, patience(time.monotonic() - begun))
+        state = state_of(run, poll_interval_s(time.monotonic() - begun))
         words = f"{state.name}: {state.cause}" if state.name == "pending" else state.name
         if words != said and not state.ended:
             output.say(words)
         said = words
         return not state.ended
 
-    follow(run, goes_on, interrupted, as_json)
+    follow(run, is_running, interrupted, as_json)
     if not interrupted:
-        return tell_end(run, None, as_json)
+        return report_end(run, None, as_json)
     output.say(f"no longer following; {run.id} goes on")
     output.next_step(f"rampup logs -f {run.id}")
     return 130
@@ -211,8 +214,8 @@ def follow_job(run: RunDir, interrupted: list[int], as_json: bool) -> int:
 
 @contextlib.contextmanager
 def interrupt_flag() -> Iterator[list[int]]:
-    """Ctrl-C (and a polite kill of ours) fills the list; nothing is torn out of the middle of what
-    it does."""
+    """Yield a list that Ctrl-C (and SIGTERM) fills, so that nothing is interrupted in the middle of
+    what it does."""
     seen: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -222,5 +225,5 @@ def interrupt_flag() -> Iterator[list[int]]:
         signal.signal(number, note)
     yield seen
     for number in (signal.SIGINT, signal.SIGTERM):
-        # all is said; a third Ctrl-C must not spoil the exit code
+        # everything is reported; a third Ctrl-C must not spoil the exit code
         signal.signal(number, signal.SIG_IGN)

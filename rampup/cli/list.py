@@ -1,4 +1,7 @@
-"""`rampup list`: the runs of every root that was ever used, the newest first."""
+"""`rampup list`: the runs of every root that was ever used, or of one study, the newest first.
+
+With --study, --columns or --sort they are compared side by side: see compare.py.
+"""
 
 import gc
 import time
@@ -7,12 +10,13 @@ from typing import Any
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option, study_option
-from rampup.rundir import find as runs
-from rampup.rundir.files import AttemptDir, State
+from rampup.cli.options import json_option, study_option
+from rampup.cli.selection import report_states, select_all
+from rampup.rundir import find
+from rampup.rundir.files import AttemptDir
 from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
-from rampup.runs.state import Seen, look, states_of
+from rampup.runs.state import Observation, State, observe, states_of
 
 SHOWN = 20
 
@@ -44,38 +48,49 @@ def command(
     """The runs, the newest first."""
     # thousands of small objects that all live to the end: looking for garbage would take a tenth
     gc.disable()
-    if study is not None or columns is not None or sort is not None:
-        from rampup.cli.compare import compare  # not for who only looks what there is
-
-        return compare(study, columns, sort, wanted, show_all, as_json)
-    found = runs.all_runs()
-    chosen = [look(run) for run in (found if show_all or wanted else found[:SHOWN])]
-    states = states_of(chosen, causes=False)
-    rows = [describe_briefly(seen, states[seen.run.path]) for seen in chosen]
+    found = select_all(study).runs()
+    whole = show_all or wanted is not None or study is not None
+    seen = [observe(run) for run in (found if whole else found[:SHOWN])]
+    states = states_of(seen, causes=False)
+    rows = [describe_briefly(one, states[one.run.path]) for one in seen]
     rows = [row for row in rows if wanted in (None, row["state"])]
+    comparison = None
+    if study is not None or columns is not None or sort is not None:
+        from rampup.cli.compare import compare  # it takes long to import
+
+        runs = {str(one.run.path): one.run for one in seen}
+        comparison = compare(rows, [runs[row["dir"]] for row in rows], columns, sort)
+        rows = comparison.as_json(study)
     if as_json:
         output.emit_json(rows)
         return 0
     if not rows:
-        return tell_nothing(wanted)
-    head = ("id", "name", "state", "age", "took", "ranks", "last")
-    output.table(head, [cells(row) for row in rows], right=frozenset({3, 4, 5}))
-    if len(chosen) < len(found):
-        output.say(f"{len(found) - len(chosen)} older ones: rampup list --all")
+        output.say("no runs" + (f" that are {wanted}" if wanted else ""))
+        output.next_step("rampup run digits")
+        return 0
+    if comparison is not None:
+        comparison.show()
+    else:
+        show(rows)
+    if study is not None:
+        report_states({one.run: states[one.run.path] for one in seen})
+        output.next_step(f"rampup report --study {study}")
+        return 0
+    if len(seen) < len(found):
+        output.say(f"{len(found) - len(seen)} older ones: rampup list --all")
     output.next_step(f"rampup show {rows[0]['id']}")
     return 0
 
 
-def tell_nothing(wanted: str | None) -> int:
-    output.say("no runs" + (f" that are {wanted}" if wanted else ""))
-    output.next_step("rampup run digits")
-    return 0
+def show(rows: list[dict[str, Any]]) -> None:
+    head = ("id", "name", "state", "age", "took", "ranks", "last")
+    output.table(head, [cells(row) for row in rows], right=frozenset({3, 4, 5}))
 
 
-def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
+def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
     run, attempt, facts = seen
-    name, created = runs.parse_run_name(run)
-    # of most runs the directory is not read a second time
+    name, created = find.parse_run_name(run)
+    # the directory of most runs is not read a second time
     several = attempt is not None and attempt.number > 1
     earlier = run.attempts()[-2::-1] if several else []
     return {
@@ -86,14 +101,14 @@ def describe_briefly(seen: Seen, state: State) -> dict[str, Any]:
         "as_of_s": state.as_of_s,
         "created": created,
         "attempts": len(earlier) + 1 if attempt else 0,
-        "wall_s": spent(seen, earlier) if state.ended else None,
+        "wall_s": total_s(seen, earlier) if state.ended else None,
         "ranks": facts.get("world_size"),
         "metrics": last_metrics(attempt, earlier) if attempt else {},
     }
 
 
-def spent(seen: Seen, earlier: list[AttemptDir]) -> float | None:
-    """Over all attempts. Of the newest, `look` has read what is needed; most runs have no other."""
+def total_s(seen: Observation, earlier: list[AttemptDir]) -> float | None:
+    """Return the seconds over all attempts. `look` has read the newest; most runs have no other."""
     last = attempt_duration_s(seen.attempt, seen.facts) if seen.attempt else None
     if not earlier:
         return last
@@ -102,7 +117,7 @@ def spent(seen: Seen, earlier: list[AttemptDir]) -> float | None:
 
 
 def last_metrics(newest: AttemptDir, earlier: list[AttemptDir]) -> Record:
-    """Of the newest attempt that has written some."""
+    """Return the metrics of the newest attempt that has written some."""
     found = newest.last_metrics()
     while not found and earlier:
         newest, *earlier = earlier
@@ -112,8 +127,8 @@ def last_metrics(newest: AttemptDir, earlier: list[AttemptDir]) -> Record:
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     created, wall, metrics = row["created"], row["wall_s"], row["metrics"]
-    liked = headline(metrics)
-    shown = [f"{key} {output.number(value)}" for key, value in metrics.items() if key in liked]
+    chosen = headline(metrics)
+    shown = [f"{key} {output.number(value)}" for key, value in metrics.items() if key in chosen]
     return (
         row["id"],
         row["name"],
@@ -132,11 +147,10 @@ def state_words(row: dict[str, Any]) -> str:
 
 
 def headline(metrics: dict[str, Any]) -> tuple[str, ...]:
-    """At most two: what people look for first."""
-    liked = [key for key in metrics if key.startswith("val_")] or [
-        key for key in metrics if "loss" in key
-    ]
-    return ("epoch", *sorted(liked)[:1])
+    """Choose at most two: what people look for first."""
+    validated = [key for key in metrics if key.startswith("val_")]
+    losses = [key for key in metrics if "loss" in key]
+    return ("epoch", *sorted(validated or losses)[:1])
 
 
 def age(seconds: float) -> str:

@@ -6,9 +6,8 @@ import time
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option, run_argument
-from rampup.cli.follow import Tail
-from rampup.cli.wait import patience
+from rampup.cli.follow import Tail, poll_interval_s
+from rampup.cli.options import json_option, run_argument
 from rampup.errors import RunNotFound, UsageError
 from rampup.rundir import find as runs
 from rampup.rundir.files import AttemptDir, RunDir
@@ -33,19 +32,19 @@ def command(run: str | None, follow: bool, rank: int, as_json: bool) -> int:
         raise UsageError("--json is one value, and --follow has no end", "leave one of them out")
     found = runs.find_to_read(run)
     if as_json:
-        lines = log_of(found, rank).decode(errors="replace").splitlines()
+        lines = read_log(found, rank).decode(errors="replace").splitlines()
         output.emit_json({"id": found.id, "rank": rank, "lines": lines})
         return 0
     if follow:
         follow_log(found, rank)
     else:
-        sys.stdout.buffer.write(log_of(found, rank))
+        sys.stdout.buffer.write(read_log(found, rank))
     sys.stdout.flush()
     return 0
 
 
-def log_of(run: RunDir, rank: int) -> bytes:
-    """The last attempt's log; when the ranks never spoke, what the launcher said."""
+def read_log(run: RunDir, rank: int) -> bytes:
+    """Return the last attempt's log; when the ranks printed nothing, what the launcher printed."""
     attempt = run.last_attempt()
     if attempt is None:
         raise RunNotFound(
@@ -53,9 +52,9 @@ def log_of(run: RunDir, rank: int) -> bytes:
         )
     check_rank(run, attempt, rank)
     log = attempt.rank_log(rank)
-    said = log.read_bytes() if log.exists() else b""
+    printed = log.read_bytes() if log.exists() else b""
     launcher = [path for path in (attempt.job_log, *run.slurm_logs()) if path.exists()]
-    return said or b"".join(path.read_bytes() for path in launcher)
+    return printed or b"".join(path.read_bytes() for path in launcher)
 
 
 def check_rank(run: RunDir, attempt: AttemptDir, rank: int) -> None:
@@ -70,7 +69,7 @@ def follow_log(run: RunDir, rank: int) -> None:
     tail, followed, begun = None, 0, time.monotonic()
     while True:
         # asked before reading: what is written until the end is not missed
-        ended = state_of(run, patience(time.monotonic() - begun)).ended
+        ended = state_of(run, poll_interval_s(time.monotonic() - begun)).ended
         attempt = run.last_attempt()
         # the first one, or the next after a requeue
         if attempt is not None and attempt.number != followed:

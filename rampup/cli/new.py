@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import dry_run_option
+from rampup.cli.options import dry_run_option
 from rampup.config.resolve import clean_name
 from rampup.errors import Refused
 

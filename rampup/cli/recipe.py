@@ -6,7 +6,7 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_recipe, json_option
+from rampup.cli.options import complete_recipe, json_option
 from rampup.config import recipes as load
 
 

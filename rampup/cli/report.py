@@ -1,5 +1,5 @@
 """`rampup report`: one HTML file about one or more runs, with curves, time, machine, settings and
-advice."""
+advice. Also written by itself after a run that was followed on a terminal."""
 
 import shlex
 import sys
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_run, json_option, study_option
-from rampup.rundir import find as runs
+from rampup.cli.options import complete_run, json_option, study_option
+from rampup.cli.selection import select_to_read
 from rampup.rundir.files import RunDir
 
 if TYPE_CHECKING:
-    from rampup.report.story import Story
+    from rampup.report.build import Written
+    from rampup.report.data import RunData
 
 
 @click.command()
@@ -43,46 +44,43 @@ def command(
 ) -> int:
     """One HTML file about one or more runs. RUN is an id, a prefix of one, or a directory (default:
     the latest)."""
-    from rampup.report.build import Written, default_file, write_report
+    from rampup.report.build import default_file, write_report
 
-    written: Written
-    if study is not None:
-        from rampup.cli.compare import to_report
-        from rampup.cli.studies import refuse_both
-
-        refuse_both(study, wanted)
-        place, found, points = to_report(study)
-        written = write_report(found, out or place, png_folder, points)
-    else:
-        found = list({run.path: run for run in map(runs.find_to_read, wanted or (None,))}.values())
+    selection = select_to_read(wanted, study)
+    if selection.study is None:
+        found = selection.runs()
         written = write_report(found, out or default_file(found), png_folder)
+    else:
+        from rampup.cli.compare import study_report
+
+        found, table = study_report(selection.study)
+        written = write_report(found, out or selection.study.report_file, png_folder, table)
     if as_json:
         output.emit_json(as_object(written))
         return 0
-    tell_notes(written.stories)
+    report_notes(written.runs)
     for path in (written.file, *written.pngs):
         print(path)
-    output.next_step(
-        f"{'open' if sys.platform == 'darwin' else 'xdg-open'} {shlex.quote(str(written.file))}"
-    )
+    opener = "open" if sys.platform == "darwin" else "xdg-open"
+    output.next_step(f"{opener} {shlex.quote(str(written.file))}")
     return 0
 
 
-def tell_notes(stories: "Sequence[Story]") -> None:
-    """What several runs have in common is said once."""
-    for story in stories:
-        for words in story.missing:
-            output.say(f"note: {story.run.id}: {words}")
-    counts = Counter(note.id for story in stories for note in story.notes)
-    told = {note.id: (story, note) for story in reversed(stories) for note in story.notes}
-    for kind, (story, note) in told.items():
+def report_notes(runs: "Sequence[RunData]") -> None:
+    """Say what is missing, and the notes; what several runs have in common is said once."""
+    for data in runs:
+        for words in data.missing:
+            output.say(f"note: {data.run.id}: {words}")
+    counts = Counter(note.id for data in runs for note in data.notes)
+    first = {note.id: (data, note) for data in reversed(runs) for note in data.notes}
+    for kind, (data, note) in first.items():
         others = f", and {output.count(counts[kind] - 1, 'other')}" if counts[kind] > 1 else ""
-        output.say(f"note: {story.run.id}{others}: {note.about}: {note.remedy}")
+        output.say(f"note: {data.run.id}{others}: {note.about}: {note.remedy}")
 
 
-def make_by_itself(run: RunDir) -> None:
-    """After a run that somebody looked at, where it can be drawn. What goes wrong is a note, and no
-    more than that."""
+def write_after_run(run: RunDir) -> None:
+    """Write the report of a run that somebody followed to its end, where it can be drawn. What goes
+    wrong is only a note."""
     from rampup.report.build import missing_packages, write_report
 
     if missing_packages():
@@ -96,18 +94,18 @@ def make_by_itself(run: RunDir) -> None:
     output.say(f"report: {written.file}")
 
 
-def as_object(written: Any) -> dict[str, Any]:
+def as_object(written: "Written") -> dict[str, Any]:
     return {
         "report": str(written.file),
         "bytes": written.size,
         "png": [str(path) for path in written.pngs],
         "runs": [
             {
-                "id": story.run.id,
-                "state": story.state.name,
-                "missing": story.missing,
-                "notes": [note._asdict() for note in story.notes],
+                "id": data.run.id,
+                "state": data.state.name,
+                "missing": data.missing,
+                "notes": [note._asdict() for note in data.notes],
             }
-            for story in written.stories
+            for data in written.runs
         ],
     }

@@ -4,8 +4,8 @@ good checkpoint."""
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_run, dry_run_option, json_option
-from rampup.cli.run import given_resources, resource_options, stay_or_leave
+from rampup.cli.options import complete_run, dry_run_option, json_option
+from rampup.cli.run import follow_or_return, given_resources, resource_options, say_notes
 from rampup.rundir import find as runs
 
 
@@ -54,24 +54,31 @@ def command(
     settings and the code that it was submitted with. With another number of ranks it goes on too,
     but not bit for bit.
     """
-    from rampup.runs import resume as restart
+    from rampup.runs import resume
 
     run = runs.find(wanted)
-    restart.refuse_unless_ended(run)
-    spec = restart.spec_again(run, on, given_resources(resources), slurm)
+    resume.refuse_unless_ended(run)
+    spec = resume.rebuild_spec(run, on, given_resources(resources), slurm)
     if dry_run:
         from rampup.cli.dry_run import show_plan
 
         return show_plan(spec, as_json, run.path)
     from rampup.cli import follow as following
-    from rampup.runs.create import start
+    from rampup.diagnose.preflight import preflight
+    from rampup.runs.code import take
+    from rampup.runs.plan import make_plan
+    from rampup.runs.start import start
 
     with following.interrupt_flag() as interrupted:
-        with restart.alone(run), restart.undone_unless_started(run):
-            restart.refuse_unless_ended(run)
-            restart.end_leftovers(run)
-            restart.prepare(run, spec, code == "current", output.say)
+        with resume.resume_alone(run), resume.rollback_on_error(run):
+            resume.refuse_unless_ended(run)
+            resume.end_leftovers(run)
+            checked = preflight(make_plan(spec, run.path))
+            say_notes(checked)
+            note = resume.rewrite(run, checked, take if code == "current" else None)
+            if note:
+                output.say(f"note: {note}")
             if not as_json:
                 output.say(f"run {run.id}: attempt {len(run.attempt_numbers()) + 1}, in {run.path}")
             launcher = start(run, spec, detach)
-        return stay_or_leave(run, launcher, detach, follow, interrupted, as_json)
+        return follow_or_return(run, launcher, detach, follow, interrupted, as_json)

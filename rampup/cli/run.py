@@ -1,20 +1,22 @@
 """`rampup run`: settings, a run directory, and off it goes; then it is followed to its end, or left
 alone."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import complete_words, dry_run_option, json_option
+from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.config.clusters import fitting
 from rampup.config.resolve import Request, resolve
 from rampup.errors import UsageError
 from rampup.rundir import find as runs
+
+if TYPE_CHECKING:
+    from rampup.runs.plan import CheckedPlan
 
 RESOURCE_OPTIONS = {
     "nodes": ("N", "Machines."),
@@ -130,27 +132,37 @@ def command(
 
         return show_plan(spec, as_json)
     from rampup.cli import follow as following
-    from rampup.runs.create import make_run, start
+    from rampup.diagnose.preflight import preflight
+    from rampup.runs.create import create_run, plan_new_run
+    from rampup.runs.start import start
 
     with following.interrupt_flag() as interrupted:
-        run = make_run(spec, output.say)
+        checked = preflight(plan_new_run(spec))
+        say_notes(checked)
+        run = create_run(checked)
         remember(run.path.parent)
         if not as_json and not detach:
             output.say(
                 f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}"
             )
         process = start(run, spec, detach)
-        return stay_or_leave(run, process, detach, follow or smoke, interrupted, as_json)
+        return follow_or_return(run, process, detach, follow or smoke, interrupted, as_json)
 
 
-def stay_or_leave(
+def say_notes(checked: "CheckedPlan") -> None:
+    """What the checks found doubtful."""
+    for note in checked.notes:
+        output.say(f"note: {note.cause}; try: {note.remedy}")
+
+
+def follow_or_return(
     run: Any, launcher: Any, detach: bool, follow: bool, interrupted: list[int], as_json: bool
 ) -> int:
     """What was started is followed to its end, or left alone."""
     from rampup.cli import follow as following
 
     if detach or (launcher is None and not follow):
-        return tell_started(run, as_json)
+        return report_submission(run, as_json)
     if launcher is None:
         return following.follow_job(run, interrupted, as_json)
     return following.follow_foreground(run, launcher, interrupted, as_json)
@@ -169,12 +181,15 @@ def given_resources(options: dict[str, str | None]) -> dict[str, str]:
 
 
 def allocation() -> str | None:
-    """Inside an allocation of Slurm (salloc, an interactive node) the run uses what is granted
-    already."""
-    if "SLURM_JOB_ID" not in os.environ:
+    """The cluster whose allocation (salloc, an interactive node) this process runs in: the run uses
+    what is granted already."""
+    from rampup.schedulers import SCHEDULERS
+
+    granting = [name for name, each in SCHEDULERS.items() if each.grants_this_process()]
+    if not granting:
         return None
-    found = [profile.cluster for profile in fitting() if profile.cluster.scheduler == "slurm"]
-    return found[0].name if len(found) == 1 else "slurm"
+    found = [profile.cluster for profile in fitting() if profile.cluster.scheduler == granting[0]]
+    return found[0].name if len(found) == 1 else granting[0]
 
 
 def make_request(
@@ -218,7 +233,7 @@ def remember(root: Path) -> None:
         )
 
 
-def tell_started(run: Any, as_json: bool) -> int:
+def report_submission(run: Any, as_json: bool) -> int:
     if as_json:
         from rampup.runs.summary import describe
 

@@ -8,9 +8,9 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option
+from rampup.cli.options import json_option
 from rampup.sandbox import sandbox
-from rampup.sandbox.layout import DEFAULT_NAME, Options, known
+from rampup.sandbox.layout import DEFAULT_NAME, Options, list_sandboxes
 from rampup.sandbox.sandbox import Status
 
 STATE_COLOURS = {"up": output.GREEN, "down": output.DIM, "damaged": output.RED}
@@ -129,7 +129,7 @@ def show_status(name: str, as_json: bool) -> int:
         return code
     print(f"sandbox {name}: {output.paint(found.state, STATE_COLOURS[found.state])}")
     if found.state == "down":
-        others = [other for other in known() if other != name]
+        others = [other for other in list_sandboxes() if other != name]
         output.next_step(
             f"rampup sandbox status --name {others[0]}"
             if others
@@ -167,7 +167,7 @@ def down(name: str) -> int:
     if sandbox.down(name):
         output.say(f"sandbox {name} is gone after {output.duration(time.monotonic() - began)}")
     else:
-        output.say(f"there is no sandbox {name}; known: {', '.join(known()) or 'none'}")
+        output.say(f"there is no sandbox {name}; known: {', '.join(list_sandboxes()) or 'none'}")
     output.next_step(f"rampup sandbox up{named(name)}")
     return 0
 

@@ -6,15 +6,15 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option, run_argument
 from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
+from rampup.cli.options import json_option, run_argument
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
 from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import effective_ratio, read_attempts
 from rampup.runs.summary import checkpoints_of, describe, phases_of, total_wall_s
-from rampup.schedulers.slurm.usage import Usage
+from rampup.schedulers.base import Usage
 
 
 @click.command()
@@ -32,7 +32,7 @@ def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_
     latest)."""
     found = runs.find_to_read(run)
     if checkpoints or verify:
-        from rampup.cli.checkpoints import show_checkpoints  # not for who asks for the rest
+        from rampup.cli.checkpoints import show_checkpoints  # it takes long to import
 
         return show_checkpoints(found, verify, as_json)
     if history:
@@ -40,16 +40,24 @@ def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_
     facts = describe(found)
     usage = usage_when_ended(found, facts["state"])
     if as_json:
-        told = read_attempts(found)
-        tries = {
-            "tries": [to_builtins(attempt) for attempt in told],
-            "effective_ratio": effective_ratio(told),
-        }
-        spent = {"phases": phases_of(found), "usage": usage_json(usage, facts["state"]), **tries}
-        output.emit_json({**facts, **spent, "config": found.config, "run": found.run})
+        output.emit_json({**facts, **further_facts(found, facts["state"], usage)})
         return 0
-    show_people(found, facts, usage)
+    show_run(found, facts, usage)
     return 0
+
+
+def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any]:
+    """Return what only the JSON of `show` has. `tries` are the attempts: `attempts` is their
+    number already."""
+    attempts = read_attempts(run)
+    return {
+        "phases": phases_of(run),
+        "usage": usage_json(usage, state),
+        "tries": [to_builtins(attempt) for attempt in attempts],
+        "effective_ratio": effective_ratio(attempts),
+        "config": run.config,
+        "run": run.run,
+    }
 
 
 def show_history(run: RunDir, as_json: bool) -> int:
@@ -58,26 +66,23 @@ def show_history(run: RunDir, as_json: bool) -> int:
         output.emit_json(rows)
         return 0
     keys = list(dict.fromkeys(key for row in rows for key in row if key != "t"))
-    output.table(
-        keys,
-        [[output.number(row[key]) if key in row else "" for key in keys] for row in rows]
-        or [[""] * len(keys)],
-    )
+    cells = [[output.number(row[key]) if key in row else "" for key in keys] for row in rows]
+    output.table(keys, cells or [[""] * len(keys)])
     return 0
 
 
-def show_people(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None:
+def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None:
     state, spent = facts["state"], total_wall_s(run)
     took = f" after {output.duration(spent)}" if spent is not None else ""
     if facts["as_of_s"] is not None:
         took = f", as it was {output.duration(facts['as_of_s'])} ago: the scheduler does not answer"
     name = output.paint(facts["name"] or "?", output.BOLD)
     print(f"{name}  {run.id}  {output.paint(state, output.STATE_COLOURS[state])}{took}")
-    cause = cause_of(run, facts)
+    cause = read_cause(run, facts)
     if cause:
         print(cause if state == "pending" else f"cause: {cause}")
     print(f"directory: {run.path}")
-    for line in (
+    lines = (
         metrics_line(facts["metrics"]),
         best_line(facts["best"]),
         phases_line(phases_of(run)),
@@ -86,18 +91,18 @@ def show_people(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None
         environment_line(run),
         profile_line(run),
         *usage_lines(usage, state),
-    ):
-        if line:
-            print(line)
+    )
+    for line in filter(None, lines):
+        print(line)
     show_attempts(run)
     show_settings(run)
     for words in find_damage(run):
         output.say(f"note: {words}")
-    output.next_step(next_of(run, state))
+    output.next_step(next_command(run, state))
 
 
-def cause_of(run: RunDir, facts: dict[str, Any]) -> str:
-    """Of a run that ended badly, the first line of `rampup why`."""
+def read_cause(run: RunDir, facts: dict[str, Any]) -> str:
+    """Return the cause; for a run that ended badly it is the first line of `rampup why`."""
     if facts["state"] not in ("failed", "timeout", "cancelled"):
         return facts["cause"] or ""
     from rampup.diagnose.why.explain import explain  # not for runs that went well
@@ -106,19 +111,15 @@ def cause_of(run: RunDir, facts: dict[str, Any]) -> str:
 
 
 def show_attempts(run: RunDir) -> None:
-    """A run that took several: what each did, and what the interruptions cost."""
+    """Show what each of several attempts did, and what the interruptions cost."""
     found = read_attempts(run)
     if len(found) < 2:
         return
     ratio = effective_ratio(found)
-    redone, lost_s = (
-        sum(attempt.redone for attempt in found),
-        sum(attempt.lost_s for attempt in found),
-    )
-    words = (
-        f"{len(found)} attempts, {output.count(redone, 'step')} redone ({output.duration(lost_s)})"
-    )
-    print(words + (f", effective training time {ratio:.0%}" if ratio is not None else ""))
+    redone = output.count(sum(attempt.redone for attempt in found), "step")
+    lost = output.duration(sum(attempt.lost_s for attempt in found))
+    effective = f", effective training time {ratio:.0%}" if ratio is not None else ""
+    print(f"{len(found)} attempts, {redone} redone ({lost}){effective}")
     rows = [
         (
             str(attempt.number),
@@ -141,7 +142,8 @@ def usage_line(run: RunDir) -> str:
     if not {"cpu_s", "max_rss_mb", "world_size"} <= facts.keys():
         return ""
     largest = f"{facts['max_rss_mb']:,.0f} MB in the largest process"
-    return f"used: {output.count(facts['world_size'], 'rank')}, {output.duration(facts['cpu_s'])} of CPU, {largest}"
+    ranks = output.count(facts["world_size"], "rank")
+    return f"used: {ranks}, {output.duration(facts['cpu_s'])} of CPU, {largest}"
 
 
 def profile_line(run: RunDir) -> str:
@@ -151,33 +153,30 @@ def profile_line(run: RunDir) -> str:
 
 
 def environment_line(run: RunDir) -> str:
-    """What the ranks ran in: the modules as they were loaded, or, where none were, as they were
-    asked for."""
+    """Say what the ranks ran in: the modules that were loaded, or, where none were, those that were
+    requested."""
     chosen, attempt = run.config.get("environment") or {}, run.last_attempt()
     asked = chosen.get("modules") or []
     loaded = attempt.modules() if attempt else []
     parts = [f"environment: {chosen['env']}"] if chosen.get("env") else []
-    parts += (
-        [f"modules: {' '.join(loaded)}" if loaded else f"modules asked for: {' '.join(asked)}"]
-        if asked
-        else []
-    )
+    if asked and loaded:
+        parts.append(f"modules: {' '.join(loaded)}")
+    elif asked:
+        parts.append(f"modules asked for: {' '.join(asked)}")
     return ", ".join(parts)
 
 
 def show_settings(run: RunDir) -> None:
     config = run.config
     origins = config.get("origins", {})
-    rows = [
-        (
-            key if table != "checkpoint" else f"checkpoint.{key}",
-            "none" if value is None else str(value),
-            origins.get(f"{table}.{key}", ""),
-        )
-        for table in ("train", "checkpoint", "resources")
-        for key, value in config.get(table, {}).items()
-        if table == "train" or value not in (None, [], "")
-    ]
+    rows = []
+    for table in ("train", "checkpoint", "resources"):
+        for key, value in config.get(table, {}).items():
+            if table != "train" and value in (None, [], ""):
+                continue
+            name = f"checkpoint.{key}" if table == "checkpoint" else key
+            shown = "none" if value is None else str(value)
+            rows.append((name, shown, origins.get(f"{table}.{key}", "")))
     if config.get("command"):
         print(f"command: {' '.join(config['command'])}")
     if rows:
@@ -185,13 +184,11 @@ def show_settings(run: RunDir) -> None:
         output.table(("setting", "value", "origin"), rows)
 
 
-def next_of(run: RunDir, state: str) -> str:
+def next_command(run: RunDir, state: str) -> str:
     if state in ("running", "pending"):
         return f"rampup logs -f {run.id}"
     if state == "cancelled":
         return f"rampup resume {run.id}"
-    return (
-        f"rampup why {run.id}"
-        if state in ("failed", "timeout")
-        else f"rampup show {run.id} --history"
-    )
+    if state in ("failed", "timeout"):
+        return f"rampup why {run.id}"
+    return f"rampup show {run.id} --history"

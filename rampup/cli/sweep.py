@@ -10,15 +10,15 @@ import click
 from msgspec.structs import replace
 
 from rampup.cli import follow, output
-from rampup.cli.arguments import complete_words, dry_run_option, json_option
+from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.cli.run import allocation, make_request, remember, resource_options
-from rampup.cli.studies import exit_code_of, tell_states
+from rampup.cli.selection import report_states, worst_exit_code
 from rampup.cli.sweep_plan import show_plan
 from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
 from rampup.rundir import find as runs
-from rampup.runs.resume import held
-from rampup.schedulers.slurm.allocation import is_here
+from rampup.runs.resume import pid_lock
+from rampup.schedulers import find_scheduler
 from rampup.study import grid
 from rampup.study.code import SharedCode
 from rampup.study.here import Here
@@ -94,7 +94,7 @@ def command(
     spec = points[0].spec
     refuse_mixture(points, pack, throttle)
     study, way = Study(spec.name, runs.default_root(spec.cluster)), Way(pack, throttle)
-    queued = spec.cluster.scheduler == "slurm" and not is_here(spec.cluster)
+    queued = not find_scheduler(spec.cluster.scheduler).is_inside(spec.cluster)
     members = members_of(study, points)
     check(waiting(members), study.root, pack if queued else None, output.say)
     if dry_run:
@@ -102,7 +102,7 @@ def command(
     make_folder(study)
     with (
         follow.interrupt_flag() as interrupted,
-        held(study.mark, f"the study {study.name} is being started already"),
+        pid_lock(study.mark, f"the study {study.name} is being started already"),
     ):
         remember(study.root)
         members = members_of(study, points)  # as it is now that nobody else can start any
@@ -120,10 +120,10 @@ def waiting(members: Sequence[Member]) -> list[Member]:
 
 def refuse_mixture(points: Sequence[grid.Point], pack: int | None, throttle: int | None) -> None:
     clusters = [point.spec.cluster for point in points]
-    slurm = clusters[0].scheduler == "slurm"
+    has_queue = not find_scheduler(clusters[0].scheduler).is_here
     if len({(it.scheduler, it.runs_root, it.slurm_conf, it.slurm_cluster) for it in clusters}) > 1:
         raise Refused("a study runs in one place", "one sweep for each place")
-    if throttle and (pack or not slurm):
+    if throttle and (pack or not has_queue):
         raise UsageError("--throttle is for arrays on a cluster", "--pack K runs K at a time")
 
 
@@ -179,12 +179,14 @@ def run_here(
     if as_json:
         output.emit_json(as_object(study, now))
     else:
-        tell_states({member.known.run: member.known.state for member in now if member.known})
+        report_states({member.known.run: member.known.state for member in now if member.known})
         if interrupted:
             output.say("stopped; the same command goes on with what is missing")
         next_step(study, members)
     return (
-        130 if interrupted else exit_code_of(member.known.state for member in now if member.known)
+        130
+        if interrupted
+        else worst_exit_code(member.known.state for member in now if member.known)
     )
 
 

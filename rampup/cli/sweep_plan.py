@@ -4,7 +4,7 @@ Changes nothing."""
 from collections.abc import Sequence
 
 from rampup.cli import output
-from rampup.runs.plan import job_script
+from rampup.runs.plan import make_plan
 from rampup.study.grid import text_of
 from rampup.study.launch import Way
 from rampup.study.members import Member, Study
@@ -36,9 +36,8 @@ def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json:
         return 0
     show_points(members)
     if scripts:
-        print(
-            f"\n{scripts[0]}\n{job_script(todo[0].point.spec, study.root / f'TIME-{study.name}-ID')}"
-        )
+        first = make_plan(todo[0].point.spec, study.root / f"TIME-{study.name}-ID")
+        print(f"\n{scripts[0]}\n{first.script}")
         output.say(
             f"{output.count(len(scripts), 'call')} of sbatch; shown: the first, and job.sh of its first run"
         )

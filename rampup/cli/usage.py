@@ -10,14 +10,16 @@ from rampup.cli import output
 from rampup.config.clusters import of_run
 from rampup.core.spec import Cluster
 from rampup.errors import Refused
-from rampup.rundir.files import ENDED, RunDir
-from rampup.schedulers.slurm.usage import Usage, better_options, usage_of
+from rampup.rundir.files import RunDir
+from rampup.runs.state import ENDED
+from rampup.runs.usage import better_options, usage_of
+from rampup.schedulers.base import Usage
 
 
 def usage_when_ended(run: RunDir, state: str) -> Usage | None:
     """Of a run on a cluster; for one on this machine its launcher has written down what it used."""
     attempt = run.last_attempt()
-    if state not in ENDED or attempt is None or attempt.facts.get("launcher") != "srun":
+    if state not in ENDED or attempt is None or "job" not in attempt.facts:
         return None
     return usage_of(run, _cluster_of(run))
 
@@ -26,7 +28,7 @@ def _cluster_of(run: RunDir) -> Cluster | None:
     try:
         submitted = run.recorded("submitted") or {}
         # a run inside an allocation is only a part of that job
-        if submitted.get("scheduler") != "slurm" or submitted.get("packed"):
+        if "job" not in submitted or submitted.get("packed"):
             return None
         return of_run(submitted.get("cluster", ""), run.config.get("cluster", {}))
     except Refused:  # its profile is gone

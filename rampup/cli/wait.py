@@ -1,15 +1,25 @@
-"""`rampup wait`: until a run ends. Its exit code: 0, 100 failed, 101 not yet, 103 cancelled, 104
-timed out."""
+"""`rampup wait`: return when a run, or every run of a study, has ended. The exit code: 0, 100
+failed, 101 not yet, 103 cancelled, 104 timed out."""
 
 import time
 
 import click
 
-from rampup.cli.arguments import json_option, run_argument, study_option
-from rampup.cli.ending import tell_end
+from rampup.cli import output
+from rampup.cli.ending import report_end
+from rampup.cli.follow import poll_interval_s
+from rampup.cli.options import json_option, run_argument, study_option
+from rampup.cli.selection import (
+    Selection,
+    report_states,
+    select,
+    states_by_run,
+    states_json,
+    worst_exit_code,
+)
 from rampup.errors import NotFinished
-from rampup.rundir import find as runs
-from rampup.runs.state import state_of
+from rampup.rundir.files import RunDir
+from rampup.runs.state import State
 
 POLL_S = 0.2
 
@@ -24,22 +34,39 @@ POLL_S = 0.2
 def command(run: str | None, study: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until a run ends; the exit code tells how. RUN is an id or a prefix of one (default: the
     latest)."""
-    if study is not None:
-        from rampup.cli.studies import refuse_both, wait_for
+    selection = select([run], study)
+    states = wait_for(selection, timeout)
+    if study is None:
+        return report_end(selection.named[0], None, as_json)
+    code = worst_exit_code(states.values())
+    if as_json:
+        output.emit_json({"study": study, "exit_code": code, "runs": states_json(states)})
+    else:
+        report_states(states)
+        output.next_step(f"rampup list --study {study}")
+    return code
 
-        refuse_both(study, run)
-        return wait_for(study, timeout, as_json)
-    found = runs.find(run)
+
+def wait_for(selection: Selection, timeout_s: float | None) -> dict[RunDir, State]:
+    """Return the states when all runs have ended and nobody starts more of them."""
     begun = time.monotonic()
-    while not state_of(found, patience(time.monotonic() - begun)).ended:
-        if timeout is not None and time.monotonic() - begun >= timeout:
-            raise NotFinished(
-                f"run {found.id} is still {state_of(found).name}", f"rampup logs -f {found.id}"
-            )
+    jobs: dict[tuple[str, str], list[str]] = {}
+    while True:
+        more = selection.is_being_started()  # asked first: what it makes until then is seen
+        if not more:
+            selection.find_lost_submissions(jobs)
+        states = states_by_run(selection.runs(), poll_interval_s(time.monotonic() - begun))
+        if not more and all(state.ended for state in states.values()):
+            return states
+        if timeout_s is not None and time.monotonic() - begun >= timeout_s:
+            raise not_finished(selection, states)
         time.sleep(POLL_S)
-    return tell_end(found, None, as_json)
 
 
-def patience(waited_s: float) -> float:
-    """How old an answer of Slurm may be: who has waited for an hour can wait a little longer."""
-    return min(30.0, 2.0 + waited_s / 20)
+def not_finished(selection: Selection, states: dict[RunDir, State]) -> NotFinished:
+    if selection.study is not None:
+        name = selection.study.name
+        left = output.count(sum(not state.ended for state in states.values()), "run")
+        return NotFinished(f"{left} of study {name} still to end", f"rampup list --study {name}")
+    (run,) = selection.named
+    return NotFinished(f"run {run.id} is still {states[run].name}", f"rampup logs -f {run.id}")

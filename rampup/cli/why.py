@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from rampup.cli import output
-from rampup.cli.arguments import json_option, run_argument
+from rampup.cli.options import json_option, run_argument
+from rampup.diagnose.why.clues import Clue
 from rampup.diagnose.why.explain import Answer, explain
-from rampup.diagnose.why.problems import Clue
 from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
@@ -31,18 +31,18 @@ def command(run: str | None, as_json: bool) -> int:
         return 0
     print(answer.finding.cause)
     for clue in answer.evidence:
-        print(f"  {place_of(clue)}  {clue.text.strip()}".rstrip())
+        print(f"  {location(clue)}  {clue.text.strip()}".rstrip())
     for line in answer.before:
         print(line)
     if answer.finding.remedy:
         print(f"{output.paint('hint:', output.BOLD)} {answer.finding.remedy}")
     for words in find_damage(found):
         output.say(f"note: {words}")
-    output.next_step(next_of(found, answer))
+    output.next_step(next_command(found, answer))
     return 0
 
 
-def place_of(clue: Clue) -> str:
+def location(clue: Clue) -> str:
     return clue.file if clue.line is None else f"{clue.file}:{clue.line}"
 
 
@@ -62,11 +62,11 @@ def as_object(run: RunDir, answer: Answer) -> dict[str, Any]:
         ],
         "before": list(answer.before),
         "damage": find_damage(run),
-        "next": next_of(run, answer),
+        "next": next_command(run, answer),
     }
 
 
-def next_of(run: RunDir, answer: Answer) -> str:
+def next_command(run: RunDir, answer: Answer) -> str:
     if answer.finding.about in ("running", "pending"):
         return f"rampup logs -f {run.id}"
     if answer.finding.level == "ok":

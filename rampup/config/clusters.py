@@ -23,6 +23,8 @@ from rampup.errors import Refused, nearest
 HERE = Path(__file__).parents[1] / "clusters"
 SITE_WIDE = Path("/etc/rampup/clusters")
 IN_A_PROJECT = Path(".rampup") / "clusters"
+LOCAL = "local"
+"""The profile of this machine."""
 AUTO = "auto"
 """In place of a name: the profile that fits this machine."""
 MAY_NEED = ("account", "time", "partition", "qos", "mem", "constraint", "reservation")

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rampup.core.engines.torch import ENGINES
+from rampup.core import moved
+from rampup.core.engines import ENGINES, NO_ENGINE, find_engine
 from rampup.core.settings import Settings, check_value
 from rampup.core.spec import Needs, RecipeInfo, Setting, SettingType, Value
 from rampup.errors import Refused, nearest
@@ -51,9 +52,7 @@ def load(target: str, base: Path, given: Mapping[str, Any] | None = None) -> Rec
     """The recipe of that name, in that folder or of that class, as seen from `base`; `given`: what
     the user has set."""
     if ":" in target and "/" not in target:
-        from rampup.config.targets import (
-            lightning as targets,  # slow to import, and only for classes
-        )
+        from rampup.config.targets import lightning as targets  # slow, and only for classes
 
         return targets.load(target, base, given or {})
     if "/" not in target and target not in (".", ".."):
@@ -85,10 +84,9 @@ def read(folder: Path) -> RecipeInfo:
         raise Refused(
             f"{file}: {error}", "docs/add-a-recipe.md shows what a recipe needs"
         ) from None
-    if given.engine not in (*ENGINES, "none"):
-        raise Refused(
-            f"unknown engine {given.engine!r} in {file}", nearest(given.engine, (*ENGINES, "none"))
-        )
+    known = [NO_ENGINE, *(name for name, engine in ENGINES.items() if engine.has_recipes)]
+    if given.engine not in known:
+        raise Refused(f"unknown engine {given.engine!r} in {file}", nearest(given.engine, known))
     program = folder / program_of(given.entry)
     if not program.is_file():
         raise Refused(
@@ -119,7 +117,8 @@ def settings_of(
     engine: str, train: dict[str, Any], help_lines: dict[str, str], folder: Path
 ) -> dict[str, Setting]:
     """The engine's own keys with the recipe's defaults, and the keys that only this recipe has."""
-    settings = dict(ENGINES.get(engine, {}))
+    declared = find_engine(engine)
+    settings = dict(declared.settings) if declared else {}
     for key, value in train.items():
         known = settings.get(key)
         if known is not None:
@@ -175,6 +174,7 @@ def check_settings(recipe: RecipeInfo, values: Mapping[str, Value]) -> RecipeInf
             f"check = {recipe.check!r} in {ORIGIN}: there is no {file}", 'check = "settings:check"'
         )
     made = importlib.util.module_from_spec(where)
+    moved.install()
     where.loader.exec_module(made)
     if not hasattr(made, name):
         raise Refused(

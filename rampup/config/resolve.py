@@ -12,21 +12,18 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from rampup.config import presets
 from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
 from rampup.config.recipes import TYPES, check_required, check_settings, flattened, read_toml
 from rampup.config.recipes import load as load_recipe
+from rampup.config.tables import CHECKPOINT, RESOURCES, Table
+from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.environment import absolute
-from rampup.core.settings import check_value, guess_value, parse_value
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
 from rampup.core.units import parse_interval, parse_time_limit_s
 from rampup.errors import Refused, UsageError, nearest
 
-SMOKE_TIME = "0:02:00"
-LAUNCHERS = {"local": ("spawn", "mpirun"), "slurm": ("srun", "pmix", "mpirun", "torchrun")}
-"""Which can work inside what a scheduler grants."""
-ONE_GPU_PER_RANK = ("torch", "lightning")
-"""Engines; Keras can drive several GPUs with one rank, and a command decides itself."""
 FILE_KEYS = (
     "recipe",
     "command",
@@ -38,42 +35,6 @@ FILE_KEYS = (
     "cluster",
     "trainer",
 )
-CHECKPOINT = {
-    "every": Setting(
-        "str",
-        "auto",
-        "auto, 100steps, 30s, 15min, 2h, 1epoch or never; auto: at most 1 % of the time",
-    ),
-    "keep": Setting("int", 2, "how many of the newest to keep, besides the best", low=2),
-}
-RESOURCES = {
-    "nodes": Setting("int", 1, "machines"),
-    "tasks_per_node": Setting("int", 1, "ranks on each machine"),
-    "gpus_per_node": Setting("int", 0, "GPUs on each machine", low=0),
-    "cpus_per_task": Setting("int", None, "CPUs of each rank", low=1, optional=True),
-    "time": Setting("str", None, "time limit: minutes, H:MM:SS or D-HH:MM:SS", optional=True),
-    "mem": Setting("str", None, "memory of each node, e.g. 16G", optional=True),
-    "partition": Setting("str", None, "Slurm partition", optional=True),
-    "account": Setting("str", None, "Slurm account", optional=True),
-    "qos": Setting("str", None, "Slurm quality of service", optional=True),
-    "reservation": Setting("str", None, "Slurm reservation", optional=True),
-    "constraint": Setting("str", None, "features that nodes must have", optional=True),
-    "exclude": Setting("str", None, "nodes to avoid", optional=True),
-    "lead_s": Setting(
-        "int", 180, "seconds before the time limit to save and stop; at most a quarter of it", low=1
-    ),
-    "requeues": Setting("int", 50, "how often to start again after a time limit", low=0),
-    "mail": Setting("str", None, "where Slurm writes to", optional=True),
-    "env": Setting(
-        "str", "", "what the program runs in: a venv's path, conda:NAME, container:IMAGE, none"
-    ),
-    "software": Setting("str", "", "which of the site's lists of modules to load, or none"),
-    "slurm": Setting("list", [], "further sbatch options, each KEY=VALUE"),
-    "devices": Setting(
-        "list", None, "which GPUs, by index; an empty list hides them all", optional=True
-    ),
-}
-
 FIELD_KINDS: dict[Any, tuple[SettingType, bool]] = {
     str: ("str", False),
     bool: ("bool", False),
@@ -82,46 +43,6 @@ FIELD_KINDS: dict[Any, tuple[SettingType, bool]] = {
     int | None: ("int", True),
 }
 """Type of a field of a profile: its kind of setting, and whether it may be none."""
-
-
-class Table:
-    """One table of settings: its schema, the values so far, and the origin of each."""
-
-    def __init__(self, name: str, schema: Mapping[str, Setting], free: bool = False) -> None:
-        self.name, self.schema, self.free = name, dict(schema), free
-        self.values: dict[str, Value] = {key: setting.default for key, setting in schema.items()}
-        self.origins = {f"{name}.{key}": setting.origin for key, setting in schema.items()}
-
-    def put(self, key: str, value: Any, origin: str) -> None:
-        """A value from a TOML file."""
-        setting = self._setting(key, origin)
-        self._set(
-            key,
-            check_value(setting, value, f"{self.name}.{key}", origin) if setting else value,
-            origin,
-        )
-
-    def put_text(self, key: str, text: str, origin: str) -> None:
-        """A value from the command line."""
-        setting = self._setting(key, origin)
-        self._set(
-            key,
-            parse_value(setting, text, f"{self.name}.{key}", origin)
-            if setting
-            else guess_value(text),
-            origin,
-        )
-
-    def _setting(self, key: str, origin: str) -> Setting | None:
-        if key not in self.schema and not self.free:
-            raise Refused(
-                f"unknown setting {self.name}.{key} ({origin})", nearest(key, self.schema)
-            )
-        return self.schema.get(key)
-
-    def _set(self, key: str, value: Value, origin: str) -> None:
-        self.values[key] = value
-        self.origins[f"{self.name}.{key}"] = origin
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +87,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     for key, text in request.options.items():
         tables["resources"].put_text(key, text, f"--{key.replace('_', '-')}")
     if request.smoke:
-        shrink(tables, cluster, request)
+        presets.apply_smoke(tables, cluster, request.options)
     if request.slurm:
         tables["resources"].put(
             "slurm",
@@ -175,12 +96,13 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
         )
     for text in request.settings:
         put_setting(tables, text)
-    if recipe is not None and recipe.engine == "lightning":
-        let_devices_be_ranks(tables["train"], tables["resources"])
+    engine = find_engine(recipe.engine) if recipe is not None else None
+    if engine is not None and engine.ranks_setting:
+        presets.apply_devices(tables["train"], tables["resources"], engine.ranks_setting)
     if request.dev:
-        take_one_batch(tables, recipe)
-    if recipe is not None and recipe.engine in ONE_GPU_PER_RANK:
-        give_each_gpu_a_rank(tables["resources"])
+        presets.apply_dev(tables, recipe)
+    if engine is not None and engine.one_gpu_per_rank:
+        presets.give_each_gpu_a_rank(tables["resources"])
     make_absolute(tables, file, cwd)
     if recipe is not None and recipe.required:
         check_required(recipe, tables["train"].origins)
@@ -189,62 +111,6 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     return make_spec(
         request, table, recipe, command, cluster, tables, file, base if command else cwd
     )
-
-
-def shrink(tables: Mapping[str, Table], cluster: Cluster, request: Request) -> None:
-    """--smoke: the same run, in the debug queue, with two minutes; an engine takes one step in each
-    attempt."""
-    if cluster.scheduler != "slurm":
-        raise Refused(
-            f"--smoke tries a job script, and {cluster.name} has none",
-            "add --on CLUSTER, or try max_steps=1",
-        )
-    if cluster.debug_partition and "partition" not in request.options:
-        tables["resources"].put("partition", cluster.debug_partition, "--smoke")
-    if "time" not in request.options:
-        tables["resources"].put("time", SMOKE_TIME, "--smoke")
-
-
-def take_one_batch(tables: Mapping[str, Table], recipe: RecipeInfo | None) -> None:
-    """--dev: one rank of this machine takes one step and validates, and keeps no checkpoint."""
-    if recipe is None or recipe.engine == "none":
-        raise Refused(
-            "--dev is for recipes with an engine: a loop of your own decides itself",
-            "shorten it yourself",
-        )
-    for key in ("nodes", "tasks_per_node"):
-        tables["resources"].put(key, 1, "--dev")
-    tables["resources"].put("gpus_per_node", 0, "--dev")
-    tables["checkpoint"].put("every", "never", "--dev")
-    known = tables["train"].schema
-    for key in ("fast_dev_run",) if "fast_dev_run" in known else ("max_steps", "eval_batches"):
-        if key in known:
-            tables["train"].put(key, 1, "--dev")
-
-
-def let_devices_be_ranks(train: Table, resources: Table) -> None:
-    """`devices=2`, as Lightning's users write it. The default of an argument of a class's own asks
-    for nothing."""
-    devices, origin = train.values["devices"], train.origins["train.devices"]
-    if devices is None or origin == "default":
-        return
-    ranks, by = resources.values["tasks_per_node"], resources.origins["resources.tasks_per_node"]
-    if by != "default" and ranks != devices:
-        raise Refused(
-            f"devices={devices} ({origin}) and tasks_per_node={ranks} ({by})",
-            "leave one of them out",
-        )
-    resources.put("tasks_per_node", devices, f"devices, {origin}")
-
-
-def give_each_gpu_a_rank(resources: Table) -> None:
-    gpus = resources.values["gpus_per_node"]
-    if (
-        isinstance(gpus, int)
-        and gpus > 1
-        and resources.origins["resources.tasks_per_node"] == "default"
-    ):
-        resources.put("tasks_per_node", gpus, "one for each GPU")
 
 
 def given(request: Request, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,7 +261,7 @@ def make_spec(
     cluster = overridden(cluster, tables["cluster"].values)
     kind: Literal["engine", "script", "command"] = "command"
     if recipe is not None:
-        kind = "script" if recipe.engine == "none" else "engine"
+        kind = "script" if recipe.engine == NO_ENGINE else "engine"
     resources = msgspec.convert(tables["resources"].values, Resources)
     if resources.time is not None:
         parse_time_limit_s(resources.time)  # refuse now what the launcher could not read
@@ -428,17 +294,7 @@ def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
         raise Refused(
             f"[cluster]: {error}", "docs/clusters.md lists the keys of a profile"
         ) from None
-    check_launcher(made)
     return made
-
-
-def check_launcher(cluster: Cluster) -> None:
-    fitting = LAUNCHERS[cluster.scheduler]
-    if cluster.launcher not in fitting:
-        known = f"with scheduler {cluster.scheduler}: {', '.join(fitting)}"
-        raise Refused(
-            f"cluster {cluster.name} can't start ranks with launcher {cluster.launcher!r}", known
-        )
 
 
 def check_every(kind: str, table: Table) -> None:

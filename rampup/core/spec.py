@@ -79,7 +79,7 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str
     about: str = ""
-    scheduler: Literal["local", "slurm"] = "local"
+    scheduler: str = "local"
     launcher: str = "spawn"
     max_nodes: int | None = None
     max_tasks_per_node: int | None = None
@@ -196,18 +196,3 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """A trial: one step, one checkpoint, one resume, in the debug queue."""
     timeouts_before: int = 0
     """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
-
-    @property
-    def tasks_of_slurm(self) -> tuple[int, int]:
-        """Tasks on each node, and CPUs of each, as Slurm sees them: under torchrun one task has all
-        ranks of a node."""
-        ranks, cpus = self.resources.tasks_per_node, self.resources.cpus_per_task or 1
-        return (1, ranks * cpus) if self.cluster.launcher == "torchrun" else (ranks, cpus)
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """What the scheduler starts: pure data, made by plan.py."""
-
-    argv: tuple[str, ...]
-    env: dict[str, str]
-    cwd: str

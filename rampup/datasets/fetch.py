@@ -1,6 +1,6 @@
 """Data sets in the user's cache: where one is, whether it is whole, and how it gets there.
 
-Recipes call `find_folder`, preflight and doctor call `check_files` (quick: sizes and headers),
+Recipes call `folder`, preflight and doctor call `check_files` (quick: sizes and headers),
 `rampup fetch` calls `fetch` (slow: checksums). A set is made beside its place and appears by one
 rename, so a reader finds all of it or nothing; a fetch that is killed half-way or runs twice at
 once does no harm. Compute nodes have no internet: a job never fetches.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rampup.core import paths
 from rampup.datasets import idx
-from rampup.datasets.sets import DataFile, DataSet, find_set
+from rampup.datasets.sets import DataFile, DataSet, named, weights_name
 from rampup.errors import RampupError, Refused
 
 if TYPE_CHECKING:
@@ -42,19 +42,27 @@ def cache_root() -> Path:
     return paths.cache_home() / "rampup" / "data"
 
 
-def find_folder(name: str) -> Path:
-    """Return where the set is, or refuse if it is not on this machine."""
-    place = cache_root() / find_set(name).name
+def folder(name: str) -> Path:
+    """Return the folder of a data set on this machine; refused when `rampup fetch` has not brought
+    it."""
+    place = cache_root() / named(name).name
     if not place.is_dir():
         raise Refused(f"data set {name} is not on this machine: no {place}", f"rampup fetch {name}")
     return place
 
 
+def weights_file(model: str) -> Path:
+    """Return the file with a model's trained weights; refused when `rampup fetch` has not brought
+    it."""
+    data = named(weights_name(model))
+    return folder(data.name) / data.files[0].name
+
+
 def check_files(name: str) -> None:
     """Refuse if any file is missing or has the wrong length. Reads headers only, so every submission
     can afford it."""
-    place = find_folder(name)
-    for file in find_set(name).files:
+    place = folder(name)
+    for file in named(name).files:
         try:
             _check_file(place / file.name, file)
         except Refused as error:
@@ -78,7 +86,7 @@ def fetch(name: str, given: Path | None, tell: Tell, progress: Progress) -> Fetc
     """Bring the set to this machine, unless it is here already; a damaged one is replaced."""
     import shutil  # with the sources below slow to import, and `check` is called before every run
 
-    data = find_set(name)
+    data = named(name)
     target = cache_root() / data.name
     if _is_verified(data, target):
         return Fetched(target, "")

@@ -114,13 +114,14 @@ TRAINED = {
 """Trained by torchvision on ImageNet: the name, the size and the checksum of the file."""
 
 
-def weights_set_name(model: str) -> str:
+def weights_name(model: str) -> str:
+    """Return the name under which `rampup fetch` knows the trained weights of a model."""
     return f"weights:{model}"
 
 
 WEIGHTS = {
-    weights_set_name(model): DataSet(
-        name=weights_set_name(model),
+    weights_name(model): DataSet(
+        name=weights_name(model),
         about=f"a {model} that torchvision has trained on ImageNet, for cifar10 with pretrained=true",
         files=(DataFile(f"{stem}.pth", size, sha256=sha256),),
         address="https://download.pytorch.org/models/{file}",
@@ -131,11 +132,16 @@ WEIGHTS = {
 }
 
 
+def known_weights() -> list[str]:
+    """Return the models whose trained weights `rampup fetch` can bring."""
+    return list(TRAINED)
+
+
 def known_sets() -> list[DataSet]:
     return [*SETS.values(), *WEIGHTS.values()]
 
 
-def find_set(name: str) -> DataSet:
+def named(name: str) -> DataSet:
     known = {data.name: data for data in known_sets()}
     if name not in known:
         raise Refused(f"no data set {name!r}", nearest(name, known))

@@ -1,17 +1,17 @@
-"""What to do better next time: notes about a run that went, each with the setting to change.
+"""Advice for the next time: notes about a run that has ended, each with the setting to change.
 
-Part of the catalogue: each rule is a small pure function from the facts of one run to findings.
-Read by the report; nothing is measured or changed here. A rule speaks only where its advice is
-worth more than the time to read it.
+Each rule is a small pure function that takes the facts of one run and yields findings. The report
+calls `advise`, and `rampup why` uses one of the rules. Nothing is measured or changed here. A rule
+yields a finding only where the advice is worth more than the time to read it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rampup.diagnose.preflight import Finding
+from rampup.core.finding import Finding, Level
 
 SHORT_S = 30.0
-"""In a shorter run the phases say little: starting up is most of it."""
+"""A shorter run mostly starts up, so its phases say little."""
 HEAVY = 0.3
 SAVING_HEAVY, START_HEAVY, OTHER_HEAVY = 0.15, 0.4, 0.2
 BUSY_PERCENT = 50.0
@@ -23,47 +23,49 @@ FREQUENT_ROWS = 10
 
 
 class Undefined(NamedTuple):
-    """Where a metric was no finite number."""
+    """The steps where a metric was not a finite number."""
 
     first: int
-    """The step."""
+    """The first such step."""
     since: int | None = None
-    """The step from which on it never was one again; None when it ended finite."""
+    """The step from which on it was never finite again; None if it was finite at the end."""
     rows: int = 1
+    """In how many rows of metrics it was not finite."""
     of: int = 1
+    """How many rows there are."""
 
 
 class Facts(NamedTuple):
-    """One run as the rules see it. What nobody measured is None or empty, and then a rule says
-    nothing."""
+    """One run as the rules see it. A value that was not measured is None or empty, and then the
+    rule yields nothing."""
 
     wall_s: float = 0.0
     phases: Mapping[str, float] = {}
-    """Seconds, as rank 0 measured them."""
+    """Seconds in each phase, as rank 0 measured them."""
     train: Mapping[str, Any] = {}
     resources: Mapping[str, Any] = {}
     ranks: int = 1
     nodes: int = 1
     threads: int | None = None
-    """Of each rank."""
+    """Threads of each rank."""
     device: str = "cpu"
     loader: Mapping[str, Any] = {}
     """How an engine with data loaders reads them, and the `remedy` when that is too slow."""
     cpus: int | None = None
-    """Of one node."""
+    """CPUs of one node."""
     cpu_percent: float | None = None
     """How busy the CPUs of a node were, on average."""
     mem_used_mb: float | None = None
-    """The highest on any node."""
+    """The highest value of any node."""
     mem_limit_mb: float | None = None
     undefined: Mapping[str, Undefined] = {}
-    """Metrics that were no finite number somewhere."""
+    """Metrics that were not finite at some step."""
     train_losses: tuple[float, ...] = ()
-    """At the ends of the epochs."""
+    """The losses at the ends of the epochs."""
     val_losses: tuple[float, ...] = ()
 
     def share(self, phase: str) -> float:
-        """The part of the time that went into a phase; 0 for a run that is too short to judge."""
+        """Return the part of the time that a phase took; 0 for a run that is too short to judge."""
         seconds = self.phases.get(phase)
         return seconds / self.wall_s if seconds and self.wall_s >= SHORT_S else 0.0
 
@@ -72,44 +74,40 @@ Rule = Callable[[Facts], Iterator[Finding]]
 
 
 def advise(facts: Facts) -> list[Finding]:
-    """All that the rules have to say, the gravest first."""
+    """Return the findings of all rules, the most serious first."""
     return [finding for rule in RULES for finding in rule(facts)]
 
 
-# what went wrong ----------------------------------------------------------------------------------
+# problems of the training -------------------------------------------------------------------------
 
 
 def loss_not_finite(facts: Facts) -> Iterator[Finding]:
-    losses = {name: where for name, where in facts.undefined.items() if "loss" in name}
-    lasting = [(name, where) for name, where in losses.items() if where.since is not None]
-    for name, where in (lasting or list(losses.items()))[:1]:
-        rate = _lower_rate(facts) if lasting else ""
-        about = f"{name} is no finite number {_places(where)}"
-        cause = (
-            "the training diverged"
-            if lasting
-            else "single values overflowed, and the training went on"
-        )
+    losses = [(name, where) for name, where in facts.undefined.items() if "loss" in name]
+    lasting = [(name, where) for name, where in losses if where.since is not None]
+    for name, where in (lasting or losses)[:1]:
+        about = f"{name} is no finite number {_describe_steps(where)}"
+        if lasting:
+            level: Level = "problem"
+            cause, rate = "the training diverged", _lower_rate(facts)
+            remedy = rate.strip() or "lower the learning rate"
+        else:
+            level, rate = "note", ""
+            cause = "single values overflowed, and the training went on"
+            remedy = "look at the data of that step"
         if facts.train.get("precision") == "fp16":
             cause, remedy = f"{cause}; fp16 overflows early", "precision=fp32"
         elif "clip" in facts.train and facts.train["clip"] is None:
             remedy = f"{rate}clip=1.0"
-        else:
-            remedy = rate.strip() or (
-                "lower the learning rate" if lasting else "look at the data of that step"
-            )
-        yield Finding("loss-not-finite", "problem" if lasting else "note", about, cause, remedy)
+        yield Finding("loss-not-finite", level, about, cause, remedy)
 
 
-def _places(where: Undefined) -> str:
+def _describe_steps(where: Undefined) -> str:
     if where.since is not None:
         return f"from step {where.since} on"
     count = f"{where.rows} of {where.of} rows"
-    return (
-        f"at step {where.first} ({count})"
-        if where.rows == 1
-        else f"in {count}, the first at step {where.first}"
-    )
+    if where.rows == 1:
+        return f"at step {where.first} ({count})"
+    return f"in {count}, the first at step {where.first}"
 
 
 def _lower_rate(facts: Facts) -> str:
@@ -132,7 +130,7 @@ def memory_close(facts: Facts) -> Iterator[Finding]:
     yield Finding("memory-close", "note", about, cause, remedy)
 
 
-# what was learned ---------------------------------------------------------------------------------
+# learning -----------------------------------------------------------------------------------------
 
 
 def validation_rises(facts: Facts) -> Iterator[Finding]:
@@ -140,13 +138,12 @@ def validation_rises(facts: Facts) -> Iterator[Finding]:
     if len(val) <= EPOCHS_TO_JUDGE or len(train) != len(val):
         return
     best = min(range(len(val)), key=val.__getitem__)
-    if (
-        len(val) - 1 - best < EPOCHS_TO_JUDGE
-        or val[-1] < VALIDATION_ROSE * val[best]
-        or train[-1] >= train[best]
-    ):
+    long_ago = len(val) - 1 - best >= EPOCHS_TO_JUDGE
+    rose = val[-1] >= VALIDATION_ROSE * val[best]
+    if not long_ago or not rose or train[-1] >= train[best]:
         return
-    about = f"val_loss rose from {val[best]:.4g} at epoch {best + 1} to {val[-1]:.4g} while train_loss fell"
+    rise = f"val_loss rose from {val[best]:.4g} at epoch {best + 1} to {val[-1]:.4g}"
+    about = f"{rise} while train_loss fell"
     decay = " or weight_decay=0.01" if facts.train.get("weight_decay") == 0.0 else ""
     shorter = f"epochs={best + 1}" if "epochs" in facts.train else "stop earlier"
     cause = "the model learns the training data by heart"
@@ -157,49 +154,32 @@ def still_improving(facts: Facts) -> Iterator[Finding]:
     val, epochs = facts.val_losses, facts.train.get("epochs")
     if len(val) <= EPOCHS_TO_JUDGE or epochs != len(val):
         return
-    if (
-        val[-1] == min(val)
-        and val[-1] < STILL_FALLING * val[-2]
-        and val[-2] < STILL_FALLING * val[-3]
-    ):
-        about = (
-            f"val_loss was still falling at the end: {val[-3]:.4g}, {val[-2]:.4g}, {val[-1]:.4g}"
-        )
-        yield Finding(
-            "still-improving",
-            "note",
-            about,
-            "the run ended before it had learned all",
-            f"epochs={2 * epochs}",
-        )
+    falls = val[-1] < STILL_FALLING * val[-2] and val[-2] < STILL_FALLING * val[-3]
+    if falls and val[-1] == min(val):
+        last = f"{val[-3]:.4g}, {val[-2]:.4g}, {val[-1]:.4g}"
+        about = f"val_loss was still falling at the end: {last}"
+        cause = "the run ended before it had learned all"
+        yield Finding("still-improving", "note", about, cause, f"epochs={2 * epochs}")
 
 
-# where the time went ------------------------------------------------------------------------------
+# time ---------------------------------------------------------------------------------------------
 
 
 def data_heavy(facts: Facts) -> Iterator[Finding]:
     share = facts.share("data")
     if share < HEAVY:
         return
-    about, waits = (
-        f"{share:.0%} of the time went into data loading",
-        "training waits for its batches",
-    )
+    about = f"{share:.0%} of the time went into data loading"
+    cause = "training waits for its batches"
     if facts.loader.get("remedy"):
-        yield Finding("data-heavy", "note", about, waits, str(facts.loader["remedy"]))
+        remedy = str(facts.loader["remedy"])
     elif isinstance(facts.train.get("num_workers"), int):
         workers = max(1, (facts.cpus or 4) // max(1, _ranks_per_node(facts)) - 1)
-        workers = max(workers, 2 * facts.train["num_workers"])
-        yield Finding("data-heavy", "note", about, waits, f"num_workers={workers}")
+        remedy = f"num_workers={max(workers, 2 * facts.train['num_workers'])}"
     else:
+        cause = "cutting a batch costs the same for a small one and a large one"
         remedy = _larger("batch_size", facts, 2) or "load the data once, before the loop"
-        yield Finding(
-            "data-heavy",
-            "note",
-            about,
-            "cutting a batch costs the same for a small one and a large one",
-            remedy,
-        )
+    yield Finding("data-heavy", "note", about, cause, remedy)
 
 
 def communication_heavy(facts: Facts) -> Iterator[Finding]:
@@ -207,29 +187,27 @@ def communication_heavy(facts: Facts) -> Iterator[Finding]:
     if share < HEAVY or facts.ranks < 2:
         return
     about = f"{share:.0%} of the time went into communication between {facts.ranks} ranks"
-    if facts.cpus and facts.device == "cpu" and here * (facts.threads or 1) > facts.cpus:
-        cause = f"{here} ranks of {facts.threads or 1} threads share {facts.cpus} CPUs and wait for each other"
-        fewer = max(1, facts.cpus // (facts.threads or 1))
-        yield Finding("communication-heavy", "note", about, cause, f"--tasks-per-node {fewer}")
+    threads = facts.threads or 1
+    if facts.cpus and facts.device == "cpu" and here * threads > facts.cpus:
+        crowd = f"{here} ranks of {threads} threads share {facts.cpus} CPUs"
+        cause = f"{crowd} and wait for each other"
+        remedy = f"--tasks-per-node {max(1, facts.cpus // threads)}"
     else:
         cause = "gradients are added up once per step; fewer, larger steps do it less often"
         remedy = _larger("batch_size", facts, 4) or f"--tasks-per-node {max(1, here // 2)}"
-        yield Finding("communication-heavy", "note", about, cause, remedy)
+    yield Finding("communication-heavy", "note", about, cause, remedy)
 
 
 def saving_heavy(facts: Facts) -> Iterator[Finding]:
     share = facts.share("saving")
     if share < SAVING_HEAVY:
         return
-    about, cause = (
-        f"{share:.0%} of the time went into saving checkpoints",
-        "the file system of the runs is slow",
-    )
-    # a loop of one's own says when
+    about = f"{share:.0%} of the time went into saving checkpoints"
+    cause = "the file system of the runs is slow"
+    # the user's own loop decides itself when to save
     rarer = "checkpoint.every=30min, or " if "log_every" in facts.train else ""
-    yield Finding(
-        "saving-heavy", "note", about, cause, f"{rarer}RAMPUP_RUNS on a faster file system"
-    )
+    remedy = f"{rarer}RAMPUP_RUNS on a faster file system"
+    yield Finding("saving-heavy", "note", about, cause, remedy)
 
 
 def start_heavy(facts: Facts) -> Iterator[Finding]:
@@ -238,27 +216,20 @@ def start_heavy(facts: Facts) -> Iterator[Finding]:
         return
     about = f"{share:.0%} of the time went into starting up"
     if _ranks_per_node(facts) > 1:
-        fewer = max(1, _ranks_per_node(facts) // 2)
         cause = f"{facts.ranks} ranks import their libraries at the same time"
-        yield Finding("start-heavy", "note", about, cause, f"--tasks-per-node {fewer}")
+        remedy = f"--tasks-per-node {max(1, _ranks_per_node(facts) // 2)}"
     else:
         cause = "importing the libraries took longer than the work"
-        yield Finding(
-            "start-heavy",
-            "note",
-            about,
-            cause,
-            _larger("epochs", facts, 2) or "put the venv on a local disk",
-        )
+        remedy = _larger("epochs", facts, 2) or "put the venv on a local disk"
+    yield Finding("start-heavy", "note", about, cause, remedy)
 
 
 def evaluation_heavy(facts: Facts) -> Iterator[Finding]:
     share, remedy = facts.share("evaluation"), _larger("eval_batch_size", facts, 4)
     if share >= HEAVY and remedy:
         about = f"{share:.0%} of the time went into validation"
-        yield Finding(
-            "evaluation-heavy", "note", about, "its batches are small for this model", remedy
-        )
+        cause = "its batches are small for this model"
+        yield Finding("evaluation-heavy", "note", about, cause, remedy)
 
 
 def other_heavy(facts: Facts) -> Iterator[Finding]:
@@ -267,32 +238,21 @@ def other_heavy(facts: Facts) -> Iterator[Finding]:
         return
     about = f"{share:.0%} of the time is in no phase"
     if isinstance(every, int) and every < FREQUENT_ROWS:
-        yield Finding(
-            "other-heavy",
-            "note",
-            about,
-            f"a row of metrics every {every} steps costs time",
-            "log_every=50",
-        )
+        cause = f"a row of metrics every {every} steps costs time"
+        remedy = "log_every=50"
     else:
-        cause = (
-            "the recipe does work outside of its steps, or the machine was busy with something else"
-        )
-        yield Finding(
-            "other-heavy",
-            "note",
-            about,
-            cause,
-            "take work out of the loop, run nothing else on the node",
-        )
+        outside = "the recipe does work outside of its steps"
+        cause = f"{outside}, or the machine was busy with something else"
+        remedy = "take work out of the loop, run nothing else on the node"
+    yield Finding("other-heavy", "note", about, cause, remedy)
 
 
-# what lay idle ------------------------------------------------------------------------------------
+# idle CPUs ----------------------------------------------------------------------------------------
 
 
 def cpus_unused(facts: Facts) -> Iterator[Finding]:
-    """One rank, and it was not allowed to use most of the machine."""
-    if not _idle(facts) or facts.ranks != facts.nodes or not facts.threads or not facts.cpus:
+    """Yield a note if a single rank was not allowed to use most of the machine."""
+    if not _is_idle(facts) or facts.ranks != facts.nodes or not facts.threads or not facts.cpus:
         return
     if facts.threads <= facts.cpus // 2:
         about = f"one rank with {_count(facts.threads, 'thread')} on {facts.cpus} CPUs"
@@ -302,21 +262,18 @@ def cpus_unused(facts: Facts) -> Iterator[Finding]:
 
 
 def cpus_wait(facts: Facts) -> Iterator[Finding]:
-    """The ranks had the CPUs, and did not keep them busy."""
-    if (
-        not _idle(facts)
-        or not facts.cpus
-        or _ranks_per_node(facts) * (facts.threads or 0) <= facts.cpus // 2
-    ):
+    """Yield a note if the ranks had the CPUs and did not keep them busy."""
+    if not _is_idle(facts) or not facts.cpus:
+        return
+    if _ranks_per_node(facts) * (facts.threads or 0) <= facts.cpus // 2:
         return
     about = f"the CPUs were {facts.cpu_percent:.0f} % busy"
     cause = "steps are too small to keep all threads at work, or they wait for data"
-    yield Finding(
-        "cpus-wait", "note", about, cause, _larger("batch_size", facts, 2) or "--cpus-per-task 1"
-    )
+    remedy = _larger("batch_size", facts, 2) or "--cpus-per-task 1"
+    yield Finding("cpus-wait", "note", about, cause, remedy)
 
 
-def _idle(facts: Facts) -> bool:
+def _is_idle(facts: Facts) -> bool:
     known = facts.cpu_percent is not None and facts.cpu_percent < BUSY_PERCENT
     return known and facts.device == "cpu" and facts.wall_s >= SHORT_S
 
@@ -326,7 +283,7 @@ def _ranks_per_node(facts: Facts) -> int:
 
 
 def _larger(name: str, facts: Facts, factor: int) -> str:
-    """The setting, multiplied; empty for a run that has no such setting."""
+    """Return the setting, multiplied; empty for a run that has no such setting."""
     value = facts.train.get(name)
     return f"{name}={value * factor}" if isinstance(value, int) and value > 0 else ""
 

@@ -1,8 +1,7 @@
-"""Where a drill is held, and which faults can be caused there: on this machine, on a sandbox, on a
-real cluster.
+"""The place of a drill: this machine, a sandbox or a real cluster, and which faults it allows.
 
-Pure questions to the settings, to the sandbox's record and to the system; nothing is changed. What
-can't be done is said in words that tell how it could be.
+Drill and `rampup drill --dry-run` ask it. It reads the settings, the sandbox's record and the
+system, and never changes anything. For a fault that is not possible it says how it could be.
 """
 
 import os
@@ -13,8 +12,8 @@ from msgspec import Struct
 
 from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import Refused
-from rampup.sandbox import layout as sandboxes
-from rampup.sandbox.layout import Layout, Options
+from rampup.sandbox.layout import Layout, Options, find_layout, list_sandboxes
+from rampup.schedulers import find_scheduler
 from rampup.schedulers.slurm import allocation
 
 NO_SLURM = "there is no Slurm here: rampup sandbox up, then --on sandbox"
@@ -23,56 +22,59 @@ NO_PROCESS = "nobody may kill a single process on a compute node from here"
 
 
 class Place(Struct, frozen=True):
+    """Where the runs of a drill are started."""
+
     kind: Literal["here", "sandbox", "cluster"]
     cluster: Cluster
     sandbox: Layout | None = None
 
     @property
     def options(self) -> Options:
-        """How the sandbox was brought up."""
+        """The options with which the sandbox was started."""
         assert self.sandbox is not None
         return msgspec.convert(self.sandbox.record()["options"], Options)
 
     @property
-    def slurm(self) -> bool:
+    def on_slurm(self) -> bool:
         return self.kind != "here"
 
     def requeues(self) -> bool:
-        """Whether a run comes back by itself."""
+        """Whether Slurm puts a run back into the queue that it has ended."""
         return self.cluster.requeue and (self.kind != "sandbox" or self.options.requeue)
 
 
-def place_of(spec: RunSpec) -> Place:
+def find_place(spec: RunSpec) -> Place:
+    """Return the place at which a run of this specification is started."""
     cluster = spec.cluster
-    if cluster.scheduler == "local":
+    if find_scheduler(cluster.scheduler).is_here:
         return Place("here", cluster)
     if allocation.is_here(cluster):
         raise Refused(
             "a drill can't be held inside an allocation of Slurm", "start it on a login node"
         )
-    if cluster.name in sandboxes.known():
-        layout = sandboxes.find(cluster.name)
+    if cluster.name in list_sandboxes():
+        layout = find_layout(cluster.name)
         if cluster.slurm_conf == str(layout.slurm_conf):
             return Place("sandbox", cluster, layout)
     return Place("cluster", cluster)
 
 
-def why_not(fault: str, place: Place, spec: RunSpec) -> str:
-    """Why this fault can't be caused there; empty when it can."""
+def find_obstacle(fault: str, place: Place, spec: RunSpec) -> str:
+    """Say why this fault can't be caused there; empty when it can."""
     if place.kind == "here":
-        return _why_not_here(fault)
+        return _find_obstacle_here(fault)
     if place.kind == "cluster":
-        return _why_not_on_a_cluster(fault, place)
-    return _why_not_on_a_sandbox(fault, place, spec)
+        return _find_obstacle_on_cluster(fault, place)
+    return _find_obstacle_on_sandbox(fault, place, spec)
 
 
-def _why_not_here(fault: str) -> str:
+def _find_obstacle_here(fault: str) -> str:
     if fault in ("preempted", "preempted-with-grace", "node-lost", "first-node-lost", "ghost"):
         return NO_SLURM
-    return _why_no_small_disk() if fault == "full-disk" else ""
+    return _find_disk_obstacle() if fault == "full-disk" else ""
 
 
-def _why_not_on_a_cluster(fault: str, place: Place) -> str:
+def _find_obstacle_on_cluster(fault: str, place: Place) -> str:
     if fault in ("rank-killed", "launcher-killed"):
         return NO_PROCESS
     if fault in ("preempted-with-grace", "node-lost", "first-node-lost", "ghost", "full-disk"):
@@ -82,7 +84,7 @@ def _why_not_on_a_cluster(fault: str, place: Place) -> str:
     return ""
 
 
-def _why_not_on_a_sandbox(fault: str, place: Place, spec: RunSpec) -> str:
+def _find_obstacle_on_sandbox(fault: str, place: Place, spec: RunSpec) -> str:
     options, nodes = place.options, spec.resources.nodes
     if fault == "preempted" and options.grace_time_s:
         return f"this sandbox gives {options.grace_time_s} s of grace: bring it up without --grace-time"
@@ -92,8 +94,8 @@ def _why_not_on_a_sandbox(fault: str, place: Place, spec: RunSpec) -> str:
         return "all ranks are on one node, which has rank 0: --nodes 2"
     if fault == "ghost" and options.nodes < 2 * nodes:
         return f"the next attempt needs {nodes} other nodes: bring the sandbox up with --nodes {2 * nodes}"
-    return _why_no_small_disk() if fault == "full-disk" else ""
+    return _find_disk_obstacle() if fault == "full-disk" else ""
 
 
-def _why_no_small_disk() -> str:
+def _find_disk_obstacle() -> str:
     return "" if os.geteuid() == 0 else "only root can mount a small disk to fill"

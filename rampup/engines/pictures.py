@@ -1,9 +1,8 @@
-"""Pictures drawn while a run goes on: samples with what the model says of them, and a confusion
-matrix.
+"""Pictures of a running training: samples with their predictions, and a confusion matrix.
 
-An engine asks for them after a validation and hands them to TensorBoard and to the run directory as
-PNG files. Drawn with numpy alone: letters are five rows of three dots, enough for a label, and no
-font has to be installed.
+engines/torch/insight.py asks for them after a validation and hands them to TensorBoard and to the
+run directory as PNG files. They are drawn with numpy alone: letters are five rows of three dots,
+enough for a label, so no font has to be installed.
 """
 
 from collections.abc import Sequence
@@ -16,21 +15,22 @@ from rampup.core.png import Pixels, write_png
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%.-/_"
 DOTS = (
-    "257556565634443655567464774644345535575572227111525565544447577556555525552656442557365655342167222255557"
-    "5555255775552555522271247755572622761247612165571174616347577122275757757165124500002007001124400007"
+    "257556565634443655567464774644345535575572227111525565544447577556555525552656442557"
+    "3656553421672222555575555255775552555522271247755572622761247612165571174616347577122"
+    "275757757165124500002007001124400007"
 )
 LETTERS = {letter: DOTS[5 * place :][:5] for place, letter in enumerate(ALPHABET)}
-"""For each sign its rows from the top, each of three dots as an octal digit. What is not here is
-left blank."""
+"""The rows of each sign from the top, each of three dots as an octal digit. Other signs are left
+blank."""
 DOT = 2
-"""Pixels on each side of a dot of a letter."""
+"""The width and height of a dot of a letter, in pixels."""
 STEP = 4 * DOT
 LINE = 7 * DOT
 SIDE = 96
-"""Of a sample, as near as whole multiples of its pixels come."""
+"""The size of a sample in pixels, as near as whole multiples of its own come."""
 ACROSS = 5
 MOST_CELLS = 40
-"""Classes of a confusion matrix that can be drawn: its PNG is for a screen."""
+"""The most classes of a confusion matrix that is drawn: its PNG is for a screen."""
 WHITE, BLACK, GREEN, RED = (255, 255, 255), (30, 30, 30), (20, 130, 60), (200, 40, 40)
 DARK = (30, 90, 180)
 
@@ -38,15 +38,17 @@ Colour = tuple[int, int, int]
 
 
 class Sample(NamedTuple):
+    """A picture with its class and the prediction."""
+
     picture: Pixels
-    """(height, width), or with three colours at the end."""
+    """Bytes of shape (height, width), or with three colours at the end."""
     truth: str
     said: str
     probability: float
 
 
 def write(canvas: Pixels, top: int, left: int, words: str, colour: Colour) -> None:
-    """Into the canvas; what does not fit is cut off."""
+    """Write into the canvas; what does not fit is cut off."""
     for place, letter in enumerate(words.upper()):
         dots = np.array(
             [[int(row) >> bit & 1 for bit in (2, 1, 0)] for row in LETTERS.get(letter, "00000")],
@@ -59,13 +61,13 @@ def write(canvas: Pixels, top: int, left: int, words: str, colour: Colour) -> No
 
 
 def sample_grid(samples: Sequence[Sample]) -> bytes:
-    """Five in a row: what the model says, and how sure it is; in red, with what is right, where it
-    is wrong."""
-    pictures = [_scaled(sample.picture) for sample in samples]
-    height, width = (
-        max(len(it) for it in pictures) + 2 * LINE + DOT,
-        max(max(it.shape[1] for it in pictures), 14 * STEP),
-    )
+    """Draw samples, five in a row, with the prediction and its probability.
+
+    A wrong prediction is red, with the correct class below it.
+    """
+    pictures = [_scale(sample.picture) for sample in samples]
+    height = max(len(it) for it in pictures) + 2 * LINE + DOT
+    width = max(max(it.shape[1] for it in pictures), 14 * STEP)
     rows = -(-len(samples) // ACROSS)
     canvas = np.full((rows * (height + 4), ACROSS * (width + 4), 3), 255, np.uint8)
     for index, (sample, picture) in enumerate(zip(samples, pictures, strict=True)):
@@ -73,19 +75,14 @@ def sample_grid(samples: Sequence[Sample]) -> bytes:
         right = sample.said == sample.truth
         canvas[top : top + len(picture), left : left + picture.shape[1]] = picture
         top += height - 2 * LINE
-        write(
-            canvas,
-            top,
-            left,
-            f"{sample.said[:9]} {sample.probability:.0%}",
-            GREEN if right else RED,
-        )
+        label = f"{sample.said[:9]} {sample.probability:.0%}"
+        write(canvas, top, left, label, GREEN if right else RED)
         if not right:
             write(canvas, top + LINE, left, f"is {sample.truth[:10]}", RED)
     return write_png(canvas)
 
 
-def _scaled(picture: Pixels) -> Pixels:
+def _scale(picture: Pixels) -> Pixels:
     colours = picture if picture.ndim == 3 else np.stack([picture] * 3, 2)
     longest = max(colours.shape[:2])
     if longest > SIDE:
@@ -94,7 +91,7 @@ def _scaled(picture: Pixels) -> Pixels:
 
 
 def confusion_picture(confusion: NDArray[np.float64], names: Sequence[str]) -> bytes | None:
-    """Rows are what it is, columns what it was taken for; none for very many classes."""
+    """Draw the true classes as rows and the predictions as columns; None for very many classes."""
     classes = len(names)
     if classes > MOST_CELLS:
         return None

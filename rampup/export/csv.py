@@ -1,29 +1,40 @@
-"""Metric rows as a table: one line per row, a column for every metric that any of the runs has."""
+"""Metric rows as a table: one line per row, a column for every metric that any of the runs has.
+
+A `Tracker` of `rampup export`; without a file, or with `-`, it writes to stdout.
+"""
 
 import csv
 import io
+import shlex
 import sys
 from collections.abc import Container, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
 
-from rampup.export.source import Sent, Source, Target
+from rampup.export.tracker import Sent, Source, Target
 from rampup.rundir.records import write_user_file
 
 PACKAGES: tuple[str, ...] = ()
+OPTIONS: tuple[str, ...] = ("out",)
+CHANGED = ""
 FIRST = ("step", "epoch")
 RUN = "run"
-"""The column that tells whose row it is."""
+"""The column that says which run a row belongs to."""
 
 
 def destination(target: Target) -> str:
-    return "stdout" if target.out is None else str(target.out)
+    return "stdout" if target.out in (None, Path("-")) else str(target.out)
+
+
+def next_command(where: str, sent: Sequence[Sent]) -> str:
+    return f"column -s, -t {shlex.quote(where)} | less -S"
 
 
 def export(sources: Sequence[Source], target: Target) -> list[Sent]:
     where = destination(target)
-    if target.out is None:
+    if target.out is None or where == "stdout":
         write(sources, sys.stdout)
     else:
         table = io.StringIO(newline="")
@@ -38,15 +49,15 @@ def write(sources: Sequence[Source], file: TextIO) -> None:
     )
     columns = sorted(names, key=lambda name: name not in FIRST)
     lines = csv.writer(file, lineterminator="\n")
-    lines.writerow([RUN, *(title(name, names) for name in columns), "t"])
+    lines.writerow([RUN, *(column_title(name, names) for name in columns), "t"])
     for source in sources:
         lines.writerows(
             [source.id, *(cell(row.get(name)) for name in (*columns, "t"))] for row in source.rows
         )
 
 
-def title(name: str, names: Container[str]) -> str:
-    """A metric may have the name of our own column: no two are to be alike."""
+def column_title(name: str, names: Container[str]) -> str:
+    """Return the title of a metric's column. One with the name of our own column gets another."""
     if name != RUN:
         return name
     found = f"metric_{name}"
@@ -56,7 +67,7 @@ def title(name: str, names: Container[str]) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A number as it was written; empty for what is null or not in this row."""
+    """Return a number as it was written; empty for what is null or not in this row."""
     if value is None or isinstance(value, str):
         return value
     return msgspec.json.encode(value).decode() if isinstance(value, bool | list | dict) else value

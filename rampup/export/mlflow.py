@@ -2,22 +2,25 @@
 ended.
 
 A run is found again by its tag `rampup.run_id`, and a point that the server has is not sent again,
-so an export can be repeated while a run goes on. Talks to the server that is named, and to nobody
-else.
+so an export can be repeated while a run goes on. A `Tracker` of `rampup export`; it talks to the
+server that is named, and to nobody else.
 """
 
 import math
 import os
 import posixpath
 import re
+import shlex
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import RampupError, UsageError
-from rampup.export.source import Sent, Source, Target, seconds
+from rampup.export.tracker import Sent, Source, Target, parse_time
 
 PACKAGES = ("mlflow",)
+OPTIONS = ("tracking_uri", "project")
+CHANGED = "known, added to"
 PROJECT = "rampup"
 TAG = "rampup.run_id"
 FOREIGN = re.compile(r"[^\w\-. :/]")
@@ -47,6 +50,12 @@ def destination(target: Target) -> str:
     return uri
 
 
+def next_command(where: str, sent: Sequence[Sent]) -> str:
+    if where.startswith(("http://", "https://", "databricks")):
+        return f"look at {where}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(where)}"
+
+
 def export(sources: Sequence[Source], target: Target) -> list[Sent]:
     uri = destination(target)
     for name, value in QUIET.items():
@@ -56,14 +65,14 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
 
     try:
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-        experiment = experiment_of(client, target.project or PROJECT)
+        experiment = find_or_create_experiment(client, target.project or PROJECT)
         return [send(client, experiment, source) for source in sources]
     except MlflowException as error:
-        raise RampupError(*told(uri, str(error))) from error
+        raise RampupError(*describe_error(uri, str(error))) from error
 
 
-def told(uri: str, words: str) -> tuple[str, str]:
-    """MLflow's error as a message and a hint."""
+def describe_error(uri: str, words: str) -> tuple[str, str]:
+    """Turn MLflow's error into a message and a hint."""
     if "MLFLOW_ALLOW_FILE_STORE" in words:  # what it advises is long, and not about rampup
         hint = "--tracking-uri sqlite:///mlflow.db for a file, or the http address of a server"
         return f"MLflow at {uri}: it no longer takes folders of plain files", hint
@@ -73,7 +82,7 @@ def told(uri: str, words: str) -> tuple[str, str]:
     )
 
 
-def experiment_of(client: Any, name: str) -> str:
+def find_or_create_experiment(client: Any, name: str) -> str:
     found = client.get_experiment_by_name(name)
     return str(found.experiment_id if found is not None else client.create_experiment(name))
 
@@ -82,24 +91,23 @@ def send(client: Any, experiment: str, source: Source) -> Sent:
     known = client.search_runs(
         [experiment], filter_string=f"tags.`{TAG}` = '{source.id}'", max_results=1
     )
-    run_id = known[0].info.run_id if known else create(client, experiment, source)
+    run_id = known[0].info.run_id if known else create_run(client, experiment, source)
     log_params(client, run_id, source, known[0].data.params if known else ())
-    wanted = points_of(source)
-    there = points_there(client, run_id, {name for name, *_ in wanted}) if known else set()
+    wanted = metric_points(source)
+    there = points_on_server(client, run_id, {name for name, *_ in wanted}) if known else set()
     fresh = [point for point in wanted if point not in there]
     log_metrics(client, run_id, fresh)
     client.set_tag(run_id, "rampup.state", source.state)
     set_status(client, run_id, source)
     stale = len(there.difference(wanted))
-    note = (
-        f"MLflow has {stale} points of steps that were done again since, and can't remove points"
-        if stale
-        else ""
-    )
+    note = ""
+    if stale:
+        done_again = f"{stale} points of steps that were done again since"
+        note = f"MLflow has {done_again}, and can't remove points"
     return Sent(source.id, run_id, len(source.rows), len(fresh), not known, note)
 
 
-def create(client: Any, experiment: str, source: Source) -> str:
+def create_run(client: Any, experiment: str, source: Source) -> str:
     tags = {
         TAG: source.id,
         "rampup.dir": str(source.run.path),
@@ -111,8 +119,8 @@ def create(client: Any, experiment: str, source: Source) -> str:
 
 
 def log_params(client: Any, run_id: str, source: Source, there: Container[str]) -> None:
-    """Those that the server does not have: an earlier export may have broken off before it had sent
-    them."""
+    """Send those that the server does not have: an earlier export may have been interrupted before
+    it sent them."""
     from mlflow.entities import Param
 
     names = safe_names(source.settings)
@@ -138,13 +146,13 @@ def set_status(client: Any, run_id: str, source: Source) -> None:
 # points -------------------------------------------------------------------------------------------
 
 
-def points_of(source: Source) -> list[Point]:
-    """Each once, in their order."""
+def metric_points(source: Source) -> list[Point]:
+    """Return each point once, in their order."""
     found: list[Point] = []
     for row in source.rows:
         step = get_step(row)
         if step is not None:
-            milliseconds = int((seconds(row.get("t")) or source.created) * 1000)
+            milliseconds = int((parse_time(row.get("t")) or source.created) * 1000)
             found += [
                 (name, step, milliseconds, comparable(value)) for name, value in name_numbers(row)
             ]
@@ -152,7 +160,7 @@ def points_of(source: Source) -> list[Point]:
     return list(dict.fromkeys((names[name], step, t, value) for name, step, t, value in found))
 
 
-def points_there(client: Any, run_id: str, names: Iterable[str]) -> set[Point]:
+def points_on_server(client: Any, run_id: str, names: Iterable[str]) -> set[Point]:
     return {
         (name, metric.step, metric.timestamp, comparable(metric.value))
         for name in names
@@ -161,7 +169,7 @@ def points_there(client: Any, run_id: str, names: Iterable[str]) -> set[Point]:
 
 
 def comparable(value: float) -> float | str:
-    """NaN is not equal to itself."""
+    """Make equal values compare equal: NaN is not equal to itself."""
     return "NaN" if math.isnan(value) else value
 
 
@@ -176,7 +184,8 @@ def log_metrics(client: Any, run_id: str, points: Sequence[Point]) -> None:
 
 
 def safe_names(names: Iterable[str]) -> dict[str, str]:
-    """MLflow takes letters, digits and some signs, and a slash only between two parts."""
+    """Return names that MLflow takes: letters, digits and some signs, a slash only between two
+    parts."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(names):
         safe = FOREIGN.sub("_", name)[: LONGEST_NAME - 4]

@@ -1,25 +1,34 @@
 """TensorBoard's files from the rows of a run: for a run whose `tb/` was lost or never written, or
 in another place.
 
-One file per attempt, with the same content as the live mirror wrote. Pictures and PR curves are
-only in the old files, and are carried over from there as far as those can be read.
+A `Tracker` of `rampup export`. One file per attempt, with the same content as the live mirror
+wrote. Pictures and PR curves are only in the old files, and are carried over from there as far as
+those can be read.
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rampup.core import tfevents as event_format
 from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import Refused
-from rampup.export.source import Sent, Source, Target, plain, seconds
+from rampup.export.tracker import Sent, Source, Target, parse_time, safe_name
 from rampup.rundir.files import AttemptDir, RunDir
 
 PACKAGES: tuple[str, ...] = ()
+OPTIONS: tuple[str, ...] = ("out",)
+CHANGED = ""
 
 
 def destination(target: Target) -> str:
     return "tb/ in each run" if target.out is None else str(target.out.absolute())
+
+
+def next_command(where: str, sent: Sequence[Sent]) -> str:
+    folder = os.path.commonpath([each.where for each in sent])
+    return f"tensorboard --logdir {shlex.quote(folder)}"
 
 
 def export(sources: Sequence[Source], target: Target) -> list[Sent]:
@@ -33,15 +42,13 @@ def send(source: Source, target: Target) -> Sent:
             f"run {source.id} is {source.state}, and writes its own {run.tensorboard}",
             "--out DIR for a copy",
         )
-    folder = (
-        run.tensorboard
-        if target.out is None
-        else target.out.absolute() / plain(f"{source.name}-{source.id}")
-    )
+    folder = run.tensorboard
+    if target.out is not None:
+        folder = target.out.absolute() / safe_name(f"{source.name}-{source.id}")
     new, rows = not folder.exists(), 0
     try:
         for attempt in run.attempts():
-            found = b"".join(records_of(source, attempt))
+            found = b"".join(attempt_records(source, attempt))
             if found:
                 write_whole(folder / run.tensorboard_file(attempt.number).name, found)
                 rows += len(attempt.metrics())
@@ -52,12 +59,14 @@ def send(source: Source, target: Target) -> Sent:
     return Sent(source.id, str(folder), len(source.rows), rows, new)
 
 
-def records_of(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
-    rows = [row for row in attempt.metrics() if get_step(row) is not None and seconds(row.get("t"))]
-    pictures = list(pictures_of(source.run, attempt.number))
+def attempt_records(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
+    rows = [
+        row for row in attempt.metrics() if get_step(row) is not None and parse_time(row.get("t"))
+    ]
+    pictures = list(picture_records(source.run, attempt.number))
     if not rows and not pictures:
         return
-    began = seconds(attempt.facts.get("started")) or (rows[0]["t"] if rows else source.created)
+    began = parse_time(attempt.facts.get("started")) or (rows[0]["t"] if rows else source.created)
     yield event_format.version(began)
     yield event_format.hparams_start(began, source.id, source.settings)
     yield event_format.session_start(began, attempt.resume_step() + 1)
@@ -68,10 +77,10 @@ def records_of(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
     yield from pictures
     end = attempt.event("end")
     if end is not None:
-        yield event_format.hparams_end(seconds(end.get("t")) or began)
+        yield event_format.hparams_end(parse_time(end.get("t")) or began)
 
 
-def pictures_of(run: RunDir, attempt: int) -> Iterator[bytes]:
+def picture_records(run: RunDir, attempt: int) -> Iterator[bytes]:
     try:
         data = run.tensorboard_file(attempt).read_bytes()
     except OSError:

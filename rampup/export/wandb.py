@@ -1,15 +1,17 @@
 """Runs as offline runs of Weights & Biases, from the login node: `wandb sync DIR` sends them when
 you want.
 
-Nothing is sent from here. Offline, W&B makes a new folder for every export, so we keep one per run
-and project: it has the id of the run, always holds the whole history, and is replaced only when
-something has changed. What W&B noted in it (that it was synced) stays as long as the run stays the
-same; syncing a newer one replaces the run's curves, for the id is equal.
+A `Tracker` of `rampup export`; nothing is sent from here. Offline, W&B makes a new folder for every
+export, so we keep one per run and project: it has the id of the run, always holds the whole
+history, and is replaced only when something has changed. What W&B noted in it (that it was synced)
+stays as long as the run stays the same; syncing a newer one replaces the run's curves, for the id
+is equal.
 """
 
 import hashlib
 import itertools
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -20,10 +22,12 @@ import msgspec
 
 from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import RampupError, Refused
-from rampup.export.source import Sent, Source, Target, seconds
+from rampup.export.tracker import Sent, Source, Target, parse_time
 from rampup.rundir.records import Record, read_json, write_json
 
 PACKAGES = ("wandb",)
+OPTIONS = ("out", "project")
+CHANGED = "known, replaced"
 PROJECT = "rampup"
 MARK = "rampup.json"
 """In each folder that we have made: which run, for which project, and a digest of what was
@@ -32,8 +36,12 @@ QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "WANDB_MODE":
 
 
 def destination(target: Target) -> str:
-    """The folder where `wandb sync` looks by itself."""
+    """Return the folder; the default is where `wandb sync` looks by itself."""
     return str((target.out or Path("wandb")).absolute())
+
+
+def next_command(where: str, sent: Sequence[Sent]) -> str:
+    return f"wandb sync {shlex.join(each.where for each in sent)}"
 
 
 def export(sources: Sequence[Source], target: Target) -> list[Sent]:
@@ -49,7 +57,7 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
 
 
 def send(source: Source, folder: Path, project: str) -> Sent:
-    history = history_of(source)
+    history = rows_by_step(source)
     digest = digest_of(source, project, history)
     mark = {"run": source.id, "project": project}
     found = [
@@ -63,15 +71,15 @@ def send(source: Source, folder: Path, project: str) -> Sent:
         write_json(made / MARK, {**mark, "digest": digest})
         for old in mine:
             shutil.rmtree(old)
-        final = free(folder / made.name)
+        final = free_name(folder / made.name)
         os.rename(made, final)
     points = sum(len(values.keys() - {"_timestamp"}) for values in history.values())
     return Sent(source.id, str(final), len(source.rows), points, not mine)
 
 
-def free(path: Path) -> Path:
-    """W&B's names are exact to the second: in the same one the run may have been exported for
-    another project."""
+def free_name(path: Path) -> Path:
+    """Return a name that is not taken. W&B's names are exact to the second: in the same one the run
+    may have been exported for another project."""
     numbered = (
         path.with_name(path.name.replace("run-", f"run-{number}-", 1))
         for number in itertools.count(2)
@@ -79,31 +87,25 @@ def free(path: Path) -> Path:
     return next(found for found in itertools.chain((path,), numbered) if not found.exists())
 
 
-def history_of(source: Source) -> dict[int, dict[str, float]]:
-    """W&B has one row for each step, and steps that only grow from 0 on."""
+def rows_by_step(source: Source) -> dict[int, dict[str, float]]:
+    """Return one row for each step, as W&B has them; its steps only grow from 0 on."""
     found: dict[int, dict[str, float]] = {}
     for row in source.rows:
         values, step = dict(name_numbers(row)), get_step(row)
         if step is not None and step >= 0:
-            t = seconds(row.get("t"))
+            t = parse_time(row.get("t"))
             found.setdefault(step, {}).update(values, **({"_timestamp": t} if t else {}))
     return dict(sorted(found.items()))
 
 
 def digest_of(source: Source, project: str, history: Record | dict[int, dict[str, float]]) -> str:
-    told = [
-        source.name,
-        source.state,
-        source.created,
-        source.settings,
-        project,
-        list(history.items()),
-    ]
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+    identity = [source.name, source.state, source.created, source.settings, project]
+    content = msgspec.json.encode([*identity, list(history.items())])
+    return hashlib.sha256(content).hexdigest()
 
 
 def write(source: Source, project: str, history: dict[int, dict[str, float]], root: Path) -> Path:
-    """An offline run below `root`, whole and closed."""
+    """Write an offline run below `root`, whole and closed."""
     os.environ.update(QUIET)
     import wandb
 
@@ -114,7 +116,7 @@ def write(source: Source, project: str, history: dict[int, dict[str, float]], ro
             name=f"{source.name}-{source.id}",
             config=dict(source.settings),
             tags=["rampup", source.state],
-            settings=wandb.Settings(**settings_of(source, root)),
+            settings=wandb.Settings(**wandb_settings(source, root)),
         )
         for step, values in history.items():
             run.log(values, step=step)
@@ -129,8 +131,8 @@ def write(source: Source, project: str, history: dict[int, dict[str, float]], ro
     return made
 
 
-def settings_of(source: Source, root: Path) -> dict[str, Any]:
-    """The run of somebody else's process: nothing of this one is to be recorded."""
+def wandb_settings(source: Source, root: Path) -> dict[str, Any]:
+    """Return settings that record nothing of this process: the run was another one's."""
     return {
         "mode": "offline",
         "root_dir": str(root),

@@ -1,13 +1,15 @@
-"""The lines of a job script that start the ranks and wait for them, whatever starts them: pure
-text.
+"""A launcher starts the ranks of a run inside what the scheduler granted. This file has the role,
+and the lines of a job script that are the same for every launcher.
 
-Each launcher says why it does what it does, and the words before rank.py; the rest is the same for
-all.
+A launcher is one small class: words for a job script, words for this machine, and a few facts. It
+knows nothing of schedulers and starts nothing itself: the job script or the supervisor does.
+launchers/__init__.py lists them all.
 """
 
 import shlex
+from typing import ClassVar
 
-from rampup.core.spec import RunSpec
+from rampup.core.spec import Resources, RunSpec
 from rampup.errors import Refused
 
 PORT_TRIES = 3
@@ -22,7 +24,7 @@ BY_ANOTHER_KEY = {
     "hint": "the key hint",
     "mpi": "the launcher pmix",
 }
-"""Options of srun that a profile's `srun` can't have, and what there is instead."""
+"""Options of srun that a profile's `srun` can't have, and the key to use instead."""
 LOOP = """\
 {comment}
 for try in {tries}; do
@@ -48,47 +50,80 @@ STAYS = """\
 # asks to be started again, which must not look like a failure."""
 
 
-def loop(spec: RunSpec, comment: str, command: str, options: tuple[str, ...] = ()) -> str:
-    """`command` ends before rank.py; `options` are for rank.py."""
-    engine = spec.kind == "engine"
-    words = options if engine else (*options, "--stay")
+class Launcher:
+    """How the ranks of a run are started. The defaults are those of plain ranks."""
+
+    name: ClassVar[str]
+    starts_mpi: ClassVar[bool] = False
+    """Whether MPI itself starts the ranks, so that programs of MPI find each other."""
+    program_here: ClassVar[str] = ""
+    """The program that must be on this machine where the launcher is used without a queue."""
+    shares_jobs: ClassVar[bool] = True
+    """Whether several runs can have their parts of one job."""
+    binds_ranks: ClassVar[bool] = True
+    """Whether each task of the job is one rank, which cpu_bind of a profile is about."""
+
+    def start_ranks(self, spec: RunSpec) -> str:
+        """The lines of a job script that start the ranks and leave their exit code in $code."""
+        raise NotImplementedError(f"the launcher {self.name} works on this machine alone")
+
+    def command_here(self, ranks: int) -> tuple[str, ...]:
+        """The words before rank.py on this machine; none where the supervisor starts each rank."""
+        return ()
+
+    def tasks(self, resources: Resources) -> tuple[int, int]:
+        """Tasks on each node, and CPUs of each task, as the scheduler counts them."""
+        return resources.tasks_per_node, count_cpus(resources)
+
+    def knows_mpi(self, spec: RunSpec) -> bool:
+        """Whether ranks that are started for this run find each other through MPI."""
+        return self.starts_mpi
+
+
+def render_loop(spec: RunSpec, comment: str, command: str, options: tuple[str, ...] = ()) -> str:
+    """The loop around a launcher's command: `command` ends before rank.py, `options` are for
+    rank.py."""
+    becomes = spec.kind == "engine"
+    words = options if becomes else (*options, "--stay")
     return LOOP.format(
+        comment=f"{comment}\n{BECOMES if becomes else STAYS}",
         tries=" ".join(map(str, range(PORT_TRIES))),
-        comment=f"{comment}\n{BECOMES if engine else STAYS}",
         command=command,
-        cpus=cpus(spec),
+        cpus=count_cpus(spec.resources),
         options="".join(f" {word}" for word in words),
     )
 
 
-def cpus(spec: RunSpec) -> int:
-    """Of one rank."""
-    return spec.resources.cpus_per_task or 1
+def count_cpus(resources: Resources) -> int:
+    """The CPUs of one rank."""
+    return resources.cpus_per_task or 1
 
 
-def sizes(spec: RunSpec, tasks_per_node: int, cpus_per_task: int) -> str:
-    """For srun: --cpus-per-task again, because not every version of Slurm hands it on from
-    sbatch."""
-    nodes = spec.resources.nodes
-    tasks = nodes * tasks_per_node
-    return f"--nodes={nodes} --ntasks={tasks} --ntasks-per-node={tasks_per_node} --cpus-per-task={cpus_per_task}"
+def size_options(launcher: Launcher, resources: Resources) -> str:
+    """The size of the step for srun: --cpus-per-task again, because not every version of Slurm
+    hands it on from sbatch."""
+    tasks_per_node, cpus_per_task = launcher.tasks(resources)
+    tasks = resources.nodes * tasks_per_node
+    return (
+        f"--nodes={resources.nodes} --ntasks={tasks} --ntasks-per-node={tasks_per_node}"
+        f" --cpus-per-task={cpus_per_task}"
+    )
 
 
-def manners(spec: RunSpec) -> str:
-    """A rank that fails ends all of them, one that ends well leaves the others in peace; then what
-    the site wants."""
+def failure_and_binding_options(launcher: Launcher, spec: RunSpec) -> str:
+    """A rank that fails ends all of them, one that ends well leaves the others alone; then the
+    options of the site."""
     words = ["--kill-on-bad-exit=1", "--wait=0"]
-    # it binds ranks, not an agent with all CPUs
-    if spec.cluster.cpu_bind and spec.cluster.launcher != "torchrun":
+    if spec.cluster.cpu_bind and launcher.binds_ranks:
         words.append(f"--cpu-bind={spec.cluster.cpu_bind}")
     elif spec.cluster.hint:  # the two exclude each other on one command line
         words.append(f"--hint={spec.cluster.hint}")
-    further = f" \\\n    {shlex.join(words_of_the_site(spec))}" if spec.cluster.srun else ""
+    further = f" \\\n    {shlex.join(site_options(spec))}" if spec.cluster.srun else ""
     return shlex.join(words) + further
 
 
-def words_of_the_site(spec: RunSpec) -> list[str]:
-    """The profile's `srun`, as it is, without what a launcher says itself."""
+def site_options(spec: RunSpec) -> list[str]:
+    """The profile's `srun` as it is; an option that a launcher says itself is refused."""
     for word in spec.cluster.srun:
         name = word.removeprefix("--").partition("=")[0]
         if not word.startswith("--") or not name or not word.isprintable():

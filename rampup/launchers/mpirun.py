@@ -1,13 +1,13 @@
-"""The `mpirun` launcher: Open MPI starts one rank.py per rank, inside what Slurm granted or on this
+"""The launcher `mpirun`: Open MPI starts one rank.py per rank, inside what Slurm granted or on this
 machine.
 
-Words alone: the job script says them, or supervisor.py does.
+Words alone: the job script says them, or the supervisor does.
 """
 
 import os
 
 from rampup.core.spec import RunSpec
-from rampup.launchers.base import loop
+from rampup.launchers.base import Launcher, render_loop
 
 COMMENT = """\
 # Open MPI asks Slurm itself for the nodes. Ranks fill one node after the other, so they are the same ones in every
@@ -15,21 +15,24 @@ COMMENT = """\
 # one; Open MPI waits as long before SIGTERM as between it and SIGKILL."""
 
 
-def start_and_wait(spec: RunSpec) -> str:
-    resources = spec.resources
-    command = f"""\
+class Mpirun(Launcher):
+    name = "mpirun"
+    starts_mpi = True
+    program_here = "mpirun"
+    shares_jobs = False
+
+    def start_ranks(self, spec: RunSpec) -> str:
+        resources = spec.resources
+        command = f"""\
 mpirun -np {resources.world_size} --map-by ppr:{resources.tasks_per_node}:node --bind-to none \\
     --mca odls_base_sigkill_timeout 5"""
-    return loop(spec, COMMENT, command)
+        return render_loop(spec, COMMENT, command)
 
-
-def here(ranks: int) -> list[str]:
-    """The words before rank.py on this machine, also inside an allocation of Slurm, and with more
-    ranks than cores.
-
-    A rank that waits for others would keep a core busy, which is not ours alone here."""
-    alone = ("--mca", "plm", "isolated", "--mca", "ras", "^slurm", "--oversubscribe")
-    kind = ("--mca", "mpi_yield_when_idle", "1")
-    root = ("--allow-run-as-root",) if os.getuid() == 0 else ()  # as in most containers
-    patient = ("--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "5")
-    return ["mpirun", "-np", str(ranks), *alone, *kind, *patient, *root]
+    def command_here(self, ranks: int) -> tuple[str, ...]:
+        """Also inside an allocation of Slurm, and with more ranks than cores. A rank that waits for
+        others would keep a core busy that others use too."""
+        alone = ("--mca", "plm", "isolated", "--mca", "ras", "^slurm", "--oversubscribe")
+        kind = ("--mca", "mpi_yield_when_idle", "1")
+        root = ("--allow-run-as-root",) if os.getuid() == 0 else ()  # as in most containers
+        patient = ("--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "5")
+        return ("mpirun", "-np", str(ranks), *alone, *kind, *patient, *root)

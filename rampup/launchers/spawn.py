@@ -1,9 +1,7 @@
-"""The `spawn` launcher: all ranks on this machine, started and watched by supervisor.py."""
+"""The launcher `spawn`: the supervisor starts every rank on this machine itself."""
 
-import sys
-from pathlib import Path
+from rampup.launchers.base import Launcher
 
 
-def argv(run_dir: Path) -> tuple[str, ...]:
-    # -P: a file named like a module of ours in the user's directory must not be imported instead
-    return (sys.executable, "-P", "-m", "rampup.runtime.supervisor", str(run_dir))
+class Spawn(Launcher):
+    name = "spawn"

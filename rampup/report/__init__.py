@@ -1,2 +1,2 @@
-"""One HTML file about one or more runs. A reader: it writes nothing but the report, and is never
-made inside a job."""
+"""One HTML file about one or more runs: build.py is where it begins. This room only reads; it
+writes nothing but the report, and is never used inside a job."""

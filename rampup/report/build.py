@@ -1,23 +1,28 @@
 """From runs to one HTML file that needs nothing else: `write_report`. Called by `rampup report`,
 never inside a job.
 
-collect.py reads the runs, charts.py draws, sections.py writes the words, template.py holds the
-page, bundle.py what draws the charts in a browser. Nothing of a run is changed; the file appears
-whole or not at all.
+read.py reads the runs into data.py's `RunData`; charts.py and class_charts.py decide what is drawn,
+vega.py draws; sections.py and tables.py write the words, labels.py names the runs; page.py and
+page.html hold it together. Nothing of a run is changed; the file appears whole or not at all.
 """
 
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from rampup.errors import Refused, UsageError
-from rampup.report import bundle, charts, sections, template
-from rampup.report.collect import collect
-from rampup.report.points import Points, section
-from rampup.report.restarts import Mark
-from rampup.report.story import Story
+from rampup.report import vega
+from rampup.report.charts import Chart, Mark, run_charts, thin_charts
+from rampup.report.class_charts import evaluation_charts
+from rampup.report.data import RunData
+from rampup.report.labels import label_runs
+from rampup.report.page import fill_page
+from rampup.report.read import read_run
+from rampup.report.sections import page_body, page_title
+from rampup.report.tables import StudyTable
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import write_user_file
 
@@ -25,11 +30,11 @@ MOST_RUNS = 50
 
 
 class Written(Struct, frozen=True):
-    """What was made."""
+    """What `write_report` has made."""
 
     file: Path
     size: int
-    stories: list[Story]
+    runs: list[RunData]
     pngs: list[Path]
 
 
@@ -38,19 +43,26 @@ def default_file(runs: Sequence[RunDir]) -> Path:
 
 
 def write_report(
-    runs: Sequence[RunDir], out: Path, png_folder: Path | None = None, points: Points | None = None
+    run_dirs: Sequence[RunDir],
+    out: Path,
+    png_folder: Path | None = None,
+    study_table: StudyTable | None = None,
 ) -> Written:
     """Read the runs and write the page, and with `png_folder` each chart as a picture too."""
     refuse_without_altair()
-    if len(runs) > MOST_RUNS:
-        raise UsageError(f"{len(runs)} runs are too many for one page", f"give at most {MOST_RUNS}")
-    stories = [collect(run) for run in runs]
-    labels = sections.labels_of(stories)
-    drawn, left = charts.charts_of(stories, labels)
-    page = page_of(stories, labels, drawn, left, points).encode("utf-8", "replace")
-    write_user_file(out, page)
-    pngs = write_pngs(drawn, png_folder) if png_folder is not None else []
-    return Written(out, len(page), stories, pngs)
+    if len(run_dirs) > MOST_RUNS:
+        words = f"{len(run_dirs)} runs are too many for one page"
+        raise UsageError(words, f"give at most {MOST_RUNS}")
+    runs = [read_run(run) for run in run_dirs]
+    labels = label_runs(runs)
+    charts, left = all_charts(runs, labels)
+    body = page_body(runs, labels, charts, left, study_table)
+    bundle = vega.script_bundle() if charts else ""
+    page = fill_page(page_title(runs), body, page_data(labels, charts), bundle)
+    content = page.encode("utf-8", "replace")
+    write_user_file(out, content)
+    pngs = write_pngs(charts, png_folder) if png_folder is not None else []
+    return Written(out, len(content), runs, pngs)
 
 
 def missing_packages() -> list[str]:
@@ -63,49 +75,44 @@ def refuse_without_altair() -> None:
         raise Refused(f"a report needs {' and '.join(missing)}", "pip install 'rampup[report]'")
 
 
-def page_of(
-    stories: Sequence[Story],
-    labels: list[str],
-    drawn: list[charts.Chart],
-    left: list[str],
-    points: Points | None = None,
-) -> str:
-    body = sections.body(stories, labels, drawn, left, section(points) if points else "")
-    marks: list[list[Mark]] = []
-    marks += (chart.marks for chart in drawn if chart.marks not in marks)  # most charts share them
-    data = {
-        "runs": labels,
-        "marks": to_builtins(marks),
-        "charts": [
-            {
-                "spec": charts.specification(chart),
-                "marks": marks.index(chart.marks),
-                "series": [
-                    {"run": it.run, "kind": it.kind, "xs": it.xs, "ys": it.ys}
-                    for it in chart.series
-                ],
-            }
-            for chart in drawn
-        ],
-    }
-    return template.fill(
-        sections.title_of(stories), body, data, bundle.script_bundle() if drawn else ""
-    )
+def all_charts(runs: Sequence[RunData], labels: Sequence[str]) -> tuple[list[Chart], list[str]]:
+    """Return all charts as they are drawn, and the names of metrics that are too many to draw."""
+    charts, left = run_charts(runs, labels)
+    if len(runs) == 1:
+        charts += evaluation_charts(runs[0].evaluation)
+    thin_charts(charts)
+    return charts, left
 
 
-def write_pngs(drawn: Sequence[charts.Chart], folder: Path) -> list[Path]:
-    """Charts of equal names, as `a/b` and `a b`, get numbers."""
+def page_data(labels: list[str], charts: Sequence[Chart]) -> dict[str, Any]:
+    """Return what page.js reads."""
+    shared_marks: list[list[Mark]] = []  # most charts have the same
+    for chart in charts:
+        if chart.marks not in shared_marks:
+            shared_marks.append(chart.marks)
+    drawn = [
+        {
+            "spec": vega.specification(chart),
+            "marks": shared_marks.index(chart.marks),
+            "series": to_builtins(chart.series),
+        }
+        for chart in charts
+    ]
+    return {"runs": labels, "marks": to_builtins(shared_marks), "charts": drawn}
+
+
+def write_pngs(charts: Sequence[Chart], folder: Path) -> list[Path]:
+    """Write one picture per chart. Charts of equal names, as `a/b` and `a b`, get numbers."""
     found: list[Path] = []
+    names: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for chart in drawn:
-            same = sum(
-                1
-                for path in found
-                if path.stem.rpartition("~")[0] == chart.name or path.stem == chart.name
-            )
-            path = folder / f"{chart.name}{f'~{same + 1}' if same else ''}.png"
-            path.write_bytes(charts.png(chart))
+        for chart in charts:
+            names.append(chart.name)
+            count = names.count(chart.name)
+            number = f"~{count}" if count > 1 else ""
+            path = folder / f"{chart.name}{number}.png"
+            path.write_bytes(vega.png(chart))
             found.append(path)
     except OSError as error:
         raise Refused(

@@ -13,9 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
-from rampup.core import processes
 from rampup.core.metrics import is_number
 from rampup.errors import Refused
 from rampup.rundir import schema
@@ -23,32 +20,8 @@ from rampup.rundir.attempt import AttemptDir as AttemptDir
 from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync_files, write_new
 from rampup.rundir.schema import drop_foreign
 
-ENDED = ("completed", "failed", "cancelled", "timeout")
-TORN = "which would tell how it ended, is torn or missing"
-SILENT_AFTER_S = 120.0
-"""A run of another machine that wrote nothing for so long is taken for dead (its sampler writes
-every 10 s)."""
-
 ATTEMPT_NAME = re.compile("[1-9][0-9]{0,5}")
 """Anything else in attempts/ belongs to the user."""
-
-SUBMITTED_WITHIN_S = 10.0
-"""From making the run directory to recording the submission."""
-
-
-class State(Struct, frozen=True):
-    """What a reader says of a run: pending, running, completed, failed, cancelled, timeout."""
-
-    name: str
-    exit_code: int | None = None
-    cause: str = ""
-    failed_rank: int | None = None
-    as_of_s: float | None = None
-    """How old this is, when the scheduler does not answer."""
-
-    @property
-    def ended(self) -> bool:
-        return self.name in ENDED
 
 
 class RunDir:
@@ -181,79 +154,8 @@ class RunDir:
         found = [row for row in read_jsonl(self.control_file) if row.get("what") == what]
         return drop_foreign(found[-1], schema.CONTROL) if found else None
 
-    # the computed state ---------------------------------------------------------------------------
-
-    def state(self) -> State:
-        attempt = self.last_attempt()
-        return self.state_of(attempt, attempt.facts if attempt else {})
-
-    def state_of(self, attempt: AttemptDir | None, facts: Record) -> State:
-        """The state by what the last attempt says of itself, for a reader that has read it
-        already."""
-        if attempt is None or not facts or self.handed_over_after(facts):
-            return self._state_before_start(attempt)
-        if facts.get("outcome", "again") != "again":
-            return State(
-                facts["outcome"],
-                facts.get("exit_code"),
-                facts.get("cause", ""),
-                facts.get("failed_rank"),
-            )
-        if processes.is_alive(facts) or (
-            facts.get("host") != processes.host() and attempt.silent_s() < SILENT_AFTER_S
-        ):
-            return State("running")
-        return self._state_of_the_gone(
-            facts.get("started", 0.0),
-            "its launcher is gone without a word: killed, out of memory, or the machine went down",
-        )
-
-    def handed_over_after(self, facts: Record) -> bool:
-        """Whether the run was given to another launcher or job after its newest attempt had begun
-        (`resume`)."""
-        if facts.get("outcome") == "completed":
-            return False
-        submitted = self.recorded("submitted") or {}
-        if "job" in submitted or "allocation" in submitted:
-            same = facts.get("job") == submitted.get("job", submitted.get("allocation"))
-        else:
-            same = all(facts.get(key) == submitted.get(key) for key in ("pid", "pid_start"))
-        return not same and submitted.get("t", 0.0) > facts.get("ended", facts.get("started", 0.0))
-
     def cancelled_after(self, since: float) -> bool:
         return bool((self.recorded("cancelled") or {}).get("t", 0.0) > since)
-
-    def _state_of_the_gone(self, since: float, cause: str) -> State:
-        if self.cancelled_after(since):
-            return State("cancelled", None, "it was cancelled")
-        return State("failed", None, cause)
-
-    def _state_before_start(self, newest: AttemptDir | None) -> State:
-        submitted = self.recorded("submitted")
-        if submitted is None:
-            if time.time() - self.run.get("created", 0) < SUBMITTED_WITHIN_S:
-                return State("pending")
-            if newest is not None and newest.has_no_record():
-                return State(
-                    "failed",
-                    None,
-                    f"attempts/{newest.number}/attempt.json, {TORN}, and so is control.jsonl",
-                )
-            return State(
-                "failed", None, "it was never started: no submission is recorded in control.jsonl"
-            )
-        since = submitted.get("t", 0.0)
-        # its turn in a study will not come
-        if submitted.get("waits") and self.cancelled_after(since):
-            return State("cancelled", None, "it was cancelled")
-        elsewhere = (
-            submitted.get("host") != processes.host() and time.time() - since < SILENT_AFTER_S
-        )
-        if processes.is_alive(submitted) or elsewhere:
-            return State("pending")
-        if newest is not None and newest.has_no_record():
-            return self._state_of_the_gone(since, f"attempts/{newest.number}/attempt.json, {TORN}")
-        return self._state_of_the_gone(since, "its launcher ended before it could say what it does")
 
     # what happened --------------------------------------------------------------------------------
 

@@ -1,10 +1,9 @@
-"""From a RunSpec to a run that goes: preflight, the run directory, the snapshot of the user's code,
-submission."""
+"""Making the directory of a run: complete, or not at all. The plan has been checked before; nothing
+is checked or printed here, and nothing is started. `rampup run` and `sweep` call it."""
 
 import getpass
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,102 +12,97 @@ from typing import Any
 from msgspec.structs import replace
 
 from rampup import __version__, rank
-from rampup.config.clusters import of_run
 from rampup.config.recipes import HERE as BUILTIN_RECIPES
 from rampup.config.recipes import program_of as recipe_program
-from rampup.config.targets.keras import is_own
-from rampup.core import environment as software
-from rampup.core import processes
+from rampup.core import environment, processes
+from rampup.core.engines import is_target
 from rampup.core.spec import RunSpec
-from rampup.diagnose.preflight import preflight
-from rampup.errors import Refused
 from rampup.rundir import files as rundir
-from rampup.rundir import find as runs
-from rampup.rundir import records
+from rampup.rundir import find, records
 from rampup.rundir.files import RunDir
-from rampup.runs import code as snapshot
-from rampup.runs import versions as environment
-from rampup.runs.plan import job_config, job_script, plan, program_of
-from rampup.runs.state import job_of, look
-from rampup.schedulers import local
-from rampup.schedulers.slurm import allocation
-from rampup.schedulers.slurm import options as slurm_options
-from rampup.schedulers.slurm import submit as slurm
+from rampup.runs import versions
+from rampup.runs.code import Snapshot, take
+from rampup.runs.plan import CheckedPlan, Plan, find_program, make_config, make_plan
 
-Take = Callable[[Sequence[str], Path, Path], snapshot.Snapshot]
-"""As snapshot.take: a command, where it runs, and where the copy of its code goes."""
+Take = Callable[[Sequence[str], Path, Path], Snapshot]
+"""As `take` of runs/code.py: a command, where it runs, and where the copy of its code goes."""
 NO_STUDY: Mapping[str, Any] = {"study": None}
 
 
-def make_run(spec: RunSpec, tell: Callable[[str], None], root: Path | None = None) -> RunDir:
-    """Refuse what can't work, tell what is only doubtful; then make the run directory, complete or
-    not at all."""
-    root = root or runs.default_root(spec.cluster)
-    for note in preflight(spec, root):
-        tell(f"note: {note.cause}; try: {note.remedy}")
-    return create_run(spec, root, runs.new_run_id(), snapshot.take)
+def plan_new_run(spec: RunSpec, root: Path | None = None, run_id: str | None = None) -> Plan:
+    """The plan of a run with an id of its own, in `root` or where the runs of its cluster live."""
+    root = root or find.default_root(spec.cluster)
+    return make_plan(
+        spec, rundir.run_directory(root, spec.name, run_id or find.new_run_id(), time.time())
+    )
 
 
 def create_run(
-    spec: RunSpec, root: Path, run_id: str, take: Take, study: Mapping[str, Any] = NO_STUDY
+    checked: CheckedPlan, take_code: Take = take, study: Mapping[str, Any] = NO_STUDY
 ) -> RunDir:
-    """Make the directory of a run that has passed all checks; `take` copies the user's code into
-    it."""
-    created = time.time()
-    final = rundir.run_directory(root, spec.name, run_id, created)
+    """Make the directory of a run; `take_code` copies the user's code into it."""
+    plan = checked.plan
     identity = {
-        "id": run_id,
-        "name": spec.name,
-        "created": created,
-        "user": user(),
+        "id": RunDir(plan.run_dir).id,
+        "name": plan.spec.name,
+        "created": time.time(),
+        "user": find_user(),
         "host": processes.host(),
         "rampup": __version__,
         **study,
     }
     return rundir.create_run(
-        final, identity, lambda made: fill(made, spec, final, take), alone=study is NO_STUDY
+        plan.run_dir,
+        identity,
+        lambda made: fill(made, plan, take_code),
+        alone=study is NO_STUDY,
     )
 
 
-def fill(made: RunDir, spec: RunSpec, final: Path, take: Take) -> None:
-    """Write what to do into a directory that will be `final`."""
-    builtin = spec.recipe is not None and Path(spec.recipe.folder).parent in (
-        BUILTIN_RECIPES,
-        Path(),
-    )
+def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
+    """Write what to do into a hidden directory that will be `plan.run_dir`."""
+    spec, final = plan.spec, plan.run_dir
+    builtin = spec.recipe is not None and is_builtin(spec.recipe.folder)
     code, source = None, spec.recipe.folder if spec.recipe else None
     if builtin:
-        argv = program_of(spec, final)
+        argv = find_program(spec, final)
     else:
-        taken = take(script_of(spec), place_of(spec), made.code)
+        taken = take_code(find_own_script(spec), find_start_folder(spec), made.code)
         # the copy is written where the run directory is made, and run from where it will be
-        argv = with_this_python(
-            tuple(word.replace(str(made.path), str(final), 1) for word in taken.argv), spec
-        )
-        code = code_record(taken)
+        moved = tuple(word.replace(str(made.path), str(final), 1) for word in taken.argv)
+        argv = pin_python(moved, spec)
+        code = describe_code(taken)
         if spec.recipe is not None:
-            spec = with_folder(spec, taken, RunDir(final).code)
-            argv = program_of(spec, final)
-    records.write_new(
-        made.config_file, {**job_config(spec, final, argv, builtin), "source": source}
-    )
-    records.write_new(made.env_file, {**environment.describe(software.env_of(spec)), "code": code})
+            spec = use_copied_folder(spec, taken, RunDir(final).code)
+            argv = find_program(spec, final)
+    config = make_config(spec, final, argv, builtin)
+    records.write_new(made.config_file, {**config, "source": source})
+    records.write_new(made.env_file, {**versions.describe(environment.env_of(spec)), "code": code})
     shutil.copyfile(rank.__file__, made.rank_program)
-    if spec.cluster.scheduler == "slurm":
-        made.job_script.write_text(job_script(spec, final), encoding="utf-8")
+    if plan.script is not None:
+        made.job_script.write_text(plan.script, encoding="utf-8")
     if spec.config_file is not None:
         shutil.copyfile(spec.config_file, made.user_file)
 
 
-def with_this_python(argv: tuple[str, ...], spec: RunSpec) -> tuple[str, ...]:
+def is_builtin(folder: str) -> bool:
+    """Whether a recipe's folder is one of ours, or of an installed package: then no code is kept."""
+    return Path(folder).parent in (BUILTIN_RECIPES, Path())
+
+
+def pin_python(argv: tuple[str, ...], spec: RunSpec) -> tuple[str, ...]:
     """`python` is the one that it is here and now: the login shell of a job may find another one
     first. Where modules or an environment bring one, it is theirs, and found in the job."""
-    if not argv or not software.BARE_PYTHON.fullmatch(argv[0]) or software.brings_python(spec):
+    if (
+        not argv
+        or not environment.BARE_PYTHON.fullmatch(argv[0])
+        or environment.brings_python(spec)
+    ):
         return argv
     return (shutil.which(argv[0]) or argv[0], *argv[1:])
 
 
-def code_record(taken: snapshot.Snapshot) -> dict[str, Any]:
+def describe_code(taken: Snapshot) -> dict[str, Any]:
     return {
         "commit": taken.commit,
         "dirty": taken.dirty,
@@ -117,77 +111,33 @@ def code_record(taken: snapshot.Snapshot) -> dict[str, Any]:
     }
 
 
-def user() -> str:
+def find_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container runs as a number that nobody knows
         return str(os.getuid())
 
 
-def script_of(spec: RunSpec) -> tuple[str, ...]:
+def find_own_script(spec: RunSpec) -> tuple[str, ...]:
     """The command whose code is kept; for a recipe in a user's own folder, its program there."""
     if spec.recipe is None:
         return spec.command
-    if is_own(spec.recipe.engine, spec.recipe.folder):
+    if is_target(spec.recipe.engine, spec.recipe.folder):
         return ("python", "-m", spec.recipe.entry.partition(":")[0])
     return ("python", str(Path(spec.recipe.folder) / recipe_program(spec.recipe.entry)))
 
 
-def place_of(spec: RunSpec) -> Path:
-    """From where that command is started: a class of the user's is imported from its project's
+def find_start_folder(spec: RunSpec) -> Path:
+    """The folder in which that command is started: a user's class is imported from its project's
     folder."""
-    of_class = spec.recipe is not None and is_own(spec.recipe.engine, spec.recipe.folder)
+    of_class = spec.recipe is not None and is_target(spec.recipe.engine, spec.recipe.folder)
     return Path(spec.recipe.folder if spec.recipe and of_class else spec.cwd)
 
 
-def with_folder(spec: RunSpec, taken: snapshot.Snapshot, code: Path) -> RunSpec:
+def use_copied_folder(spec: RunSpec, taken: Snapshot, code: Path) -> RunSpec:
     """The recipe's folder in the copy; where nothing was copied, it is used from where it is."""
     assert spec.recipe is not None
     if taken.root is None:
         return spec
     inside = Path(spec.recipe.folder).relative_to(taken.root)
     return replace(spec, recipe=replace(spec.recipe, folder=str(code / inside)))
-
-
-def start(
-    run: RunDir, spec: RunSpec, detach: bool, share: Mapping[str, str] = allocation.WHOLE
-) -> subprocess.Popen[bytes] | None:
-    """Hand the run to its scheduler. A local launcher is returned, for who wants to wait for it."""
-    if spec.cluster.scheduler == "slurm" and allocation.is_here(spec.cluster):
-        return allocation.start(run, spec.cluster, share)
-    if spec.cluster.scheduler == "slurm":
-        slurm.submit(run, spec.cluster, slurm_options.job_name(spec, run.id))
-        return None
-    return local.submit(run, plan(spec, run.path), detach)
-
-
-def ask_to_stop(run: RunDir) -> None:
-    """Let the run save after the step that it is at, and end. Only a loop that listens can do
-    it."""
-    attempt = run.last_attempt()
-    if attempt is None or not attempt.listens_file.exists():
-        raise Refused(
-            f"nothing in run {run.id} listens: a loop looks at run.should_stop, a recipe from its first step on",
-            f"rampup cancel {run.id}, without --save",
-        )
-    run.record("stop asked", by="rampup cancel --save", attempt=attempt.number)
-    attempt.stop_file.touch()
-
-
-def cancel(run: RunDir) -> None:
-    """Stop a run through its scheduler."""
-    submitted = run.recorded("submitted") or {}
-    asked = job_of(run, look(run).facts, submitted)
-    # who has it looks at this before and while it runs
-    if submitted.get("packed") or submitted.get("waits"):
-        run.record("cancelled", by="rampup cancel")
-    elif asked is not None:
-        slurm.cancel(
-            of_run(asked[0], run.config.get("cluster", {})),
-            f"{run.run['name']}-{run.id}",
-            *asked[1:],
-        )
-        run.record("cancelled", by="rampup cancel")
-    else:
-        run.record("cancelled", by="rampup cancel")
-        local.cancel(run)

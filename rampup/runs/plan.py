@@ -1,32 +1,69 @@
-"""Pure: a RunSpec becomes what is written and started. No I/O, so a plan can be shown before
-anything runs."""
+"""From a RunSpec to what is written and started. Pure: no I/O, so a plan can be shown and checked
+before anything runs. diagnose/preflight.py checks a plan; only a checked one becomes a run.
+"""
 
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
-from rampup.core import environment as software
-from rampup.core.spec import Plan, RunSpec
+from rampup.core import environment
+from rampup.core.finding import Finding
+from rampup.core.spec import Cluster, RunSpec
 from rampup.core.units import parse_time_limit_s
-from rampup.launchers import mpirun, pmix, spawn, srun, torchrun
-from rampup.schedulers.slurm import script as slurm_script
-
-LAUNCHERS = {"srun": srun.start_and_wait, "pmix": pmix.start_and_wait}
-LAUNCHERS |= {"mpirun": mpirun.start_and_wait, "torchrun": torchrun.start_and_wait}
+from rampup.errors import Refused
+from rampup.schedulers import find_scheduler
 
 
-def program_of(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
-    """The argv that every rank becomes; in a container, what it becomes there."""
+class Plan(Struct, frozen=True):
+    """A run that could be made: where it will live, and the script that its scheduler gets."""
+
+    spec: RunSpec
+    run_dir: Path
+    script: str | None
+    """job.sh; None where the scheduler starts no script."""
+
+
+class CheckedPlan(Struct, frozen=True):
+    """A plan that has passed the checks of diagnose/preflight.py, which alone makes these. Creating
+    and resuming a run demand one, so a run that was not checked is a type error."""
+
+    plan: Plan
+    notes: tuple[Finding, ...] = ()
+    """What is only doubtful about it."""
+
+    @property
+    def spec(self) -> RunSpec:
+        return self.plan.spec
+
+
+def make_plan(spec: RunSpec, run_dir: Path) -> Plan:
+    check_launcher(spec.cluster)
+    scheduler = find_scheduler(spec.cluster.scheduler)
+    return Plan(spec, run_dir, scheduler.render_script(spec, run_dir))
+
+
+def check_launcher(cluster: Cluster) -> None:
+    """Refuse a launcher that can't work inside what the scheduler grants."""
+    known = find_scheduler(cluster.scheduler).launchers
+    if cluster.launcher not in known:
+        raise Refused(
+            f"cluster {cluster.name} can't start ranks with launcher {cluster.launcher!r}",
+            f"with scheduler {cluster.scheduler}: {', '.join(known)}",
+        )
+
+
+def find_program(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
+    """The argv that every rank becomes; in a container, the one that it becomes there."""
     if spec.kind == "engine":
-        return (software.python_of(spec), "-P", "-m", "rampup.worker", str(run_dir))
+        return (environment.python_of(spec), "-P", "-m", "rampup.worker", str(run_dir))
     if spec.kind == "script":
         assert spec.recipe is not None
-        return (software.python_of(spec), str(Path(spec.recipe.folder) / spec.recipe.entry))
+        return (environment.python_of(spec), str(Path(spec.recipe.folder) / spec.recipe.entry))
     return spec.command
 
 
-def job_config(
+def make_config(
     spec: RunSpec, run_dir: Path, argv: tuple[str, ...], builtin: bool
 ) -> dict[str, Any]:
     """config.json: all that the job side knows. `command` is what the user typed, `argv` what the
@@ -43,7 +80,7 @@ def job_config(
         "builtin": builtin,
         "command": list(spec.command),
         "argv": list(argv),
-        "environment": to_builtins(software.of(spec, run_dir)),
+        "environment": to_builtins(environment.of(spec, run_dir)),
         "cwd": spec.cwd,
         "smoke": spec.smoke,
         "time_s": parse_time_limit_s(limit) if limit else None,
@@ -53,15 +90,3 @@ def job_config(
         "cluster": to_builtins(spec.cluster),
         "origins": spec.origins,
     }
-
-
-def plan(spec: RunSpec, run_dir: Path) -> Plan:
-    env: dict[str, str] = {}
-    if spec.resources.devices is not None:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, spec.resources.devices))
-    return Plan(argv=spawn.argv(run_dir), env=env, cwd=spec.cwd)
-
-
-def job_script(spec: RunSpec, run_dir: Path) -> str:
-    """job.sh: the scheduler's text around the launcher's."""
-    return slurm_script.job_script(spec, run_dir, LAUNCHERS[spec.cluster.launcher](spec))

@@ -1,14 +1,14 @@
-"""From a run directory back to a run that goes: `rampup resume`. The run keeps its id, its code and
-its checkpoints, and gets a new attempt, with other resources or on another cluster if asked.
+"""From a run directory back to a run that continues: `rampup resume`. The run keeps its id, its code
+and its checkpoints, and gets a new attempt, with other resources or on another cluster if asked.
 
-It is refused while the run goes on or is queued: a run is never started twice.
+It is refused while the run is queued or running: a run is never started twice.
 """
 
 import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,21 +19,26 @@ from rampup.config.clusters import load as load_cluster
 from rampup.config.clusters import of_run
 from rampup.config.recipes import load as load_recipe
 from rampup.config.recipes import read as read_recipe
-from rampup.config.resolve import RESOURCES, Table
-from rampup.config.targets import keras as keras_targets
+from rampup.config.tables import RESOURCES, Table
 from rampup.config.targets import lightning as targets
-from rampup.core import environment as software
-from rampup.core import processes
+from rampup.core import environment, processes
+from rampup.core.engines import is_target
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
-from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
-from rampup.runs import code as snapshot
-from rampup.runs.create import Take, code_record, place_of, script_of, with_folder, with_this_python
-from rampup.runs.plan import job_config, job_script, program_of
+from rampup.runs.create import (
+    Take,
+    describe_code,
+    find_own_script,
+    find_start_folder,
+    pin_python,
+    use_copied_folder,
+)
+from rampup.runs.plan import CheckedPlan, find_program, make_config
 from rampup.runs.state import state_of
-from rampup.schedulers.slurm import submit as slurm
+from rampup.schedulers import find_scheduler
+from rampup.schedulers.base import JobRef
 
 OF_A_SITE = (
     "partition",
@@ -48,7 +53,7 @@ OF_A_SITE = (
 """Resources that mean nothing on another cluster."""
 
 
-def spec_again(
+def rebuild_spec(
     run: RunDir, on: str | None, options: dict[str, str], slurm: tuple[str, ...]
 ) -> RunSpec:
     """What the run was, with what the user asks for today."""
@@ -65,7 +70,7 @@ def spec_again(
     resources.values.update(kept)
     for key, text in options.items():
         resources.put_text(key, text, f"resume --{key.replace('_', '-')}")
-    resources.values["env"] = software.absolute(str(resources.values["env"]), Path.cwd())
+    resources.values["env"] = environment.absolute(str(resources.values["env"]), Path.cwd())
     if slurm:
         resources.put("slurm", [*(resources.values["slurm"] or ()), *slurm], "resume --slurm")  # type: ignore[misc]
     asked = {
@@ -74,7 +79,7 @@ def spec_again(
     return RunSpec(
         name=config["name"],
         kind=config["kind"],
-        recipe=recipe_of(run),
+        recipe=read_recipe_of(run),
         command=tuple(config["command"]),
         train=config["train"],
         checkpoint=config.get("checkpoint", {}),
@@ -89,70 +94,62 @@ def spec_again(
     )
 
 
-def recipe_of(run: RunDir) -> RecipeInfo | None:
+def read_recipe_of(run: RunDir) -> RecipeInfo | None:
+    """The recipe of a run that exists: one of ours as it is today, any other as it was submitted."""
     config = run.config
     if not config.get("recipe"):
         return None
-    if not config.get("builtin") and keras_targets.is_own(
-        config.get("engine"), config.get("folder")
-    ):
+    if config.get("builtin"):
+        return load_recipe(config["recipe"], Path())
+    if is_target(config.get("engine"), config.get("folder")):
         return targets.again(config)
-    return (
-        load_recipe(config["recipe"], Path())
-        if config.get("builtin")
-        else read_recipe(Path(config["folder"]))
-    )
+    return read_recipe(Path(config["folder"]))
 
 
-def prepare(run: RunDir, spec: RunSpec, current_code: bool, tell: Callable[[str], None]) -> None:
-    """Refuse what can't work; then write what the next attempt is to do."""
-    for note in preflight(spec, run.path.parent):
-        tell(f"note: {note.cause}; try: {note.remedy}")
-    rewrite(run, spec, snapshot.take if current_code else None, tell)
-
-
-def rewrite(run: RunDir, spec: RunSpec, take: Take | None, tell: Callable[[str], None]) -> None:
+def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
     """Write what the next attempt is to do; with `take` it runs today's code. What was tried before
-    stays."""
-    config = run.config
+    stays. Returns a note for people, or nothing."""
+    config, spec = run.config, checked.spec
     builtin = bool(config.get("builtin"))
-    if builtin and run.run.get("rampup") != __version__:
-        tell(f"note: it began with rampup {run.run.get('rampup')}, and goes on with {__version__}")
     if take is not None and not builtin:
-        spec, argv = take_code_again(run, spec, take)
+        spec, argv = replace_code(run, spec, take)
     else:
-        argv = argv_again(run, spec)
+        argv = rebuild_argv(run, spec)
     records.write_json(
         run.config_file,
-        {**job_config(spec, run.path, argv, builtin), "source": config.get("source")},
+        {**make_config(spec, run.path, argv, builtin), "source": config.get("source")},
     )
     shutil.copyfile(rank.__file__, run.rank_program)
-    if spec.cluster.scheduler == "slurm":
-        records.write_text(run.job_script, job_script(spec, run.path))
+    if checked.plan.script is not None:
+        records.write_text(run.job_script, checked.plan.script)
     before, now = config["resources"], msgspec.to_builtins(spec.resources)
     changed = {key: value for key, value in now.items() if before.get(key) != value}
     if spec.cluster.name != config["cluster"]["name"]:
         changed["cluster"] = spec.cluster.name
     run.record("resumed", code="current" if take is not None else "submitted", changed=changed)
+    version = run.run.get("rampup")
+    if not builtin or version == __version__:
+        return ""
+    return f"it began with rampup {version}, and goes on with {__version__}"
 
 
-def argv_again(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
+def rebuild_argv(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
     """A command stays what it was; but with another environment its `python` is another one too."""
     if spec.recipe is not None:
-        return program_of(spec, run.path)
+        return find_program(spec, run.path)
     config = run.config
-    argv, typed, now = tuple(config["argv"]), config["command"][0], software.of(spec, run.path)
+    argv, typed, now = tuple(config["argv"]), config["command"][0], environment.of(spec, run.path)
     before = config.get("environment") or {}
     same = all(before.get(key) == getattr(now, key) for key in ("modules", "env")) or not before
     return (
         argv
-        if same or not software.BARE_PYTHON.fullmatch(typed)
-        else with_this_python((typed, *argv[1:]), spec)
+        if same or not environment.BARE_PYTHON.fullmatch(typed)
+        else pin_python((typed, *argv[1:]), spec)
     )
 
 
 @contextlib.contextmanager
-def undone_unless_started(run: RunDir) -> Iterator[None]:
+def rollback_on_error(run: RunDir) -> Iterator[None]:
     """A start that fails leaves the run as it was: its settings, its script, and its code as
     submitted."""
     files = [run.config_file, run.job_script, run.env_file]
@@ -170,21 +167,23 @@ def undone_unless_started(run: RunDir) -> Iterator[None]:
 
 
 def end_leftovers(run: RunDir) -> None:
-    """Slurm may requeue a job that it calls failed, a moment later (a lost node): then two jobs
-    would have the run."""
+    """A scheduler may requeue a job that it calls failed, a moment later (a lost node): then two
+    jobs would have the run."""
     submitted = run.recorded("submitted") or {}
-    if submitted.get("scheduler") != "slurm":
+    if "job" not in submitted:
         return
+    name = submitted.get("cluster", "")
     try:
-        cluster = of_run(submitted["cluster"], run.config.get("cluster", {}))
+        cluster = of_run(name, run.config.get("cluster", {}))
     except Refused:  # a sandbox that was taken down, and its jobs with it
         return
     # a pack is the job of other runs too
-    job = "" if submitted.get("packed") else submitted.get("job", "")
-    slurm.cancel(cluster, f"{run.run['name']}-{run.id}", job, submitted.get("job_name", ""))
+    is_own = not submitted.get("packed")
+    job = JobRef(name, submitted["job"], submitted.get("job_name", "")) if is_own else None
+    find_scheduler(cluster.scheduler).cancel(run, cluster, job)
 
 
-def take_code_again(run: RunDir, spec: RunSpec, take: Take) -> tuple[RunSpec, tuple[str, ...]]:
+def replace_code(run: RunDir, spec: RunSpec, take: Take) -> tuple[RunSpec, tuple[str, ...]]:
     """Today's code in place of the code as submitted, which is kept beside it where it differs."""
     source = run.config.get("source")
     if spec.recipe is not None and source:
@@ -195,26 +194,26 @@ def take_code_again(run: RunDir, spec: RunSpec, take: Take) -> tuple[RunSpec, tu
     old = next(path for path in map(run.code.with_name, numbers) if not path.exists())
     fresh = run.code.with_name("code.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    taken = take(script_of(spec), place_of(spec), fresh)
-    argv = with_this_python(
+    taken = take(find_own_script(spec), find_start_folder(spec), fresh)
+    argv = pin_python(
         tuple(word.replace(str(fresh), str(run.code), 1) for word in taken.argv), spec
     )
-    if fresh.exists() and is_in(fresh, run.code):
+    if fresh.exists() and is_contained(fresh, run.code):
         shutil.rmtree(fresh)
     elif fresh.exists():
         if run.code.exists():
             run.code.rename(old)
         fresh.rename(run.code)
     if spec.recipe is not None:
-        spec = with_folder(spec, taken, run.code)
-        argv = program_of(spec, run.path)
+        spec = use_copied_folder(spec, taken, run.code)
+        argv = find_program(spec, run.path)
     records.write_json(
-        run.env_file, {**records.read_json(run.env_file), "code": code_record(taken)}
+        run.env_file, {**records.read_json(run.env_file), "code": describe_code(taken)}
     )
     return spec, argv
 
 
-def is_in(fresh: Path, code: Path) -> bool:
+def is_contained(fresh: Path, code: Path) -> bool:
     """Whether the code is there already, file by file; what a run has left beside it does not
     count."""
 
@@ -245,14 +244,14 @@ def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
 
 
 @contextlib.contextmanager
-def alone(run: RunDir) -> Iterator[None]:
+def resume_alone(run: RunDir) -> Iterator[None]:
     """Two people who resume one run at the same moment: the second is refused."""
-    with held(run.path / ".resuming", f"run {run.id} is being resumed already"):
+    with pid_lock(run.path / ".resuming", f"run {run.id} is being resumed already"):
         yield
 
 
 @contextlib.contextmanager
-def held(mark: Path, told: str) -> Iterator[None]:
+def pid_lock(mark: Path, told: str) -> Iterator[None]:
     """A file that one process has at a time; it names that process, so that one that died does not
     keep it."""
     while True:

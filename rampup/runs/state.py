@@ -1,6 +1,8 @@
-"""The states of runs, computed: from what is in their directories, and for jobs that still matter
-from one question to their scheduler. Every verb that looks at runs asks here, so that all say the
-same."""
+"""The state of a run: computed from what is in its directory and, for a job that still matters,
+from one question to its scheduler. It is never stored. Every verb that shows or judges runs asks
+here, so that all say the same. It never changes a run, except that it records how a job ended
+before the scheduler forgets it.
+"""
 
 import contextlib
 import time
@@ -8,31 +10,44 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from rampup.config.clusters import of_run
+from rampup.core import processes
 from rampup.errors import RampupError
 from rampup.rundir.failures import explain_failure
-from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
-from rampup.schedulers.slurm import query as slurm_query
-from rampup.schedulers.slurm.query import ACTIVE, FRESH_S, Answer, Job, key_of
-from rampup.schedulers.slurm.reasons import reason_in_words
+from rampup.schedulers import find_recorded, find_scheduler
+from rampup.schedulers.base import FRESH_S, Answer, Job, JobRef, Scheduler, job_key
 
-CAUSES = {
-    "TIMEOUT": "the time limit was reached",
-    "NODE_FAIL": "a node of the job failed",
-    "OUT_OF_MEMORY": "the job used more memory than it asked for (--mem)",
-    "PREEMPTED": "a job with a higher priority took its nodes",
-    "BOOT_FAIL": "a node did not boot",
-    "DEADLINE": "its deadline passed",
-}
-SAYS_NO_MORE = ("FAILED", "COMPLETED", "COMPLETING")
-"""Of a job whose script wrote down a failure. In other states Slurm knows better: it ended the job,
-or has it again."""
+ENDED = ("completed", "failed", "cancelled", "timeout")
+TORN = "which would tell how it ended, is torn or missing"
+GONE = "its launcher is gone without a word: killed, out of memory, or the machine went down"
+SILENT_AFTER_S = 120.0
+"""A run of another machine that wrote nothing for so long is taken for dead (its sampler writes
+every 10 s)."""
+SUBMITTED_WITHIN_S = 10.0
+"""From making the run directory to recording the submission."""
 
 
-class Seen(NamedTuple):
+class State(Struct, frozen=True):
+    """What a reader says of a run: pending, running, completed, failed, cancelled, timeout."""
+
+    name: str
+    exit_code: int | None = None
+    cause: str = ""
+    failed_rank: int | None = None
+    as_of_s: float | None = None
+    """How old this is, when the scheduler does not answer."""
+
+    @property
+    def ended(self) -> bool:
+        return self.name in ENDED
+
+
+class Observation(NamedTuple):
     """A run with what its newest attempt says of itself: read once, however many ask."""
 
     run: RunDir
@@ -40,218 +55,283 @@ class Seen(NamedTuple):
     facts: Record
 
 
-def look(run: RunDir) -> Seen:
+class Question(NamedTuple):
+    """A run whose state depends on a job."""
+
+    key: str
+    seen: Observation
+    packed: bool
+    """Whether the job has other runs, too."""
+
+
+def observe(run: RunDir) -> Observation:
     attempt = run.last_attempt()
-    return Seen(run, attempt, attempt.facts if attempt else {})
+    return Observation(run, attempt, attempt.facts if attempt else {})
 
 
 def state_of(run: RunDir, fresh_s: float = FRESH_S) -> State:
-    return states_of([look(run)], fresh_s)[run.path]
+    return states_of([observe(run)], fresh_s)[run.path]
 
 
 def states_of(
-    runs: Iterable[Seen], fresh_s: float = FRESH_S, causes: bool = True
+    runs: Iterable[Observation], fresh_s: float = FRESH_S, causes: bool = True
 ) -> dict[Path, State]:
     """One question per cluster, however many runs there are; none for jobs that are known to have
-    ended.
-
-    Without causes, no logs are read for them: for who looks at thousands.
-    """
+    ended. Without causes no logs are read for them: for a reader of thousands."""
     found: dict[Path, State] = {}
-    waiting: dict[str, list[tuple[str, Seen, bool]]] = {}
+    questions: dict[str, list[Question]] = {}
     for seen in runs:
         run, attempt, facts = seen
-        if facts.get("launcher") == "spawn" or facts.get("outcome") == "completed":
-            found[run.path] = (
-                settled(run, attempt, facts) if causes else run.state_of(attempt, facts)
-            )
+        read = explained_state if causes else state_from_files
+        if facts.get("outcome") == "completed":
+            found[run.path] = read(run, attempt, facts)
             continue
         submitted = run.recorded("submitted") or {}
-        asked = job_of(run, facts, submitted)
-        if facts and run.handed_over_after(facts):  # what the attempt before says no longer counts
-            seen = Seen(run, attempt, facts := {})
-        if asked is not None:
-            packed = bool(submitted.get("packed")) and asked[1] == submitted.get("job")
-            waiting.setdefault(asked[0], []).append((key_of(*asked[1:]), seen, packed))
-        else:
-            found[run.path] = in_allocation(run, attempt, facts, submitted, fresh_s)
-    for cluster, jobs in waiting.items():
-        answer = ask(cluster, jobs[0][1].run, [job for job, _, _ in jobs], fresh_s)
-        for job, seen, packed in jobs:
-            found[seen.run.path] = (judge_packed if packed else judge)(
-                *seen, known_job(seen.run, job, answer), answer
-            )
+        if "pid" in facts and "job" not in submitted:  # a process of a machine, and of no queue
+            found[run.path] = read(run, attempt, facts)
+            continue
+        job = find_job(run, facts, submitted)
+        if facts and was_resubmitted_since(run, facts):
+            # what the attempt before says no longer counts
+            seen, facts = Observation(run, attempt, {}), {}
+        if job is None:
+            found[run.path] = state_in_allocation(run, attempt, facts, submitted, fresh_s)
+            continue
+        packed = bool(submitted.get("packed")) and job.job == submitted.get("job")
+        question = Question(job_key(job.job, job.name), seen, packed)
+        questions.setdefault(job.cluster, []).append(question)
+    for cluster, asked in questions.items():
+        scheduler, answer = ask(cluster, asked[0].seen.run, [each.key for each in asked], fresh_s)
+        for key, seen, packed in asked:
+            judge = state_of_packed if packed else state_from_scheduler
+            known = find_known_job(seen.run, key, scheduler, answer)
+            found[seen.run.path] = judge(seen, known, scheduler, answer)
     return found
 
 
-def known_job(run: RunDir, key: str, answer: Answer) -> Job | None:
-    """Slurm forgets, and a sandbox is taken down: how a job ended is written down by the first who
-    hears of it."""
+# which job, and what is known of it ---------------------------------------------------------------
+
+
+def find_job(run: RunDir, facts: Record, submitted: Record) -> JobRef | None:
+    """The job to ask for: of the last submission, unless the script was started by hand after it;
+    None for a process of this machine."""
+    name = f"{run.run.get('name')}-{run.id}"
+    cluster = submitted.get("cluster") or run.config.get("cluster", {}).get("name", "")
+    is_later = facts.get("started", 0.0) > submitted.get("t", 0.0)
+    # where a site does not requeue, the job script puts another job behind its own
+    behind = facts.get("next_job")
+    if behind and is_later:
+        return JobRef(cluster, behind, name)
+    known = (submitted.get("job"), submitted.get("allocation"))
+    if "job" in facts and facts["job"] not in known and is_later:
+        return JobRef(cluster, facts["job"], name)
+    if "job" in submitted:  # a job of several runs has a name of its own
+        return JobRef(
+            submitted.get("cluster", ""), submitted["job"], submitted.get("job_name") or name
+        )
+    return None
+
+
+def ask(cluster: str, run: RunDir, keys: Iterable[str], fresh_s: float) -> tuple[Scheduler, Answer]:
+    """`run` is one that was given to that cluster: from another directory its profile may not be
+    seen."""
+    kept = run.config.get("cluster", {})
+    try:
+        profile = of_run(cluster, kept)
+        scheduler = find_scheduler(profile.scheduler)
+    except RampupError:  # a sandbox that was taken down, and its jobs with it
+        return find_recorded(kept.get("scheduler")), Answer({}, time.time())
+    return scheduler, scheduler.ask(profile, keys, fresh_s)
+
+
+def find_known_job(run: RunDir, key: str, scheduler: Scheduler, answer: Answer) -> Job | None:
+    """A scheduler forgets, and a sandbox is taken down: the first reader that hears how a job ended
+    records it."""
     job, last = answer.jobs.get(key), run.recorded("ended")
-    told_before = last is not None and last.get("job") == key
-    if job is None and last is not None and told_before:
-        return Job(last.get("state", ""), last.get("reason", ""))
-    if job is not None and job.ended and not told_before:
-        # somebody else's run, or a full disk: Slurm will be asked again
+    is_recorded = last is not None and last.get("job") == key
+    if job is None and last is not None and is_recorded:
+        return scheduler.restore_job(last.get("state", ""), last.get("reason", ""))
+    if job is not None and job.ended and not is_recorded:
+        # somebody else's run, or a full disk: the scheduler will be asked again
         with contextlib.suppress(OSError):
             run.record("ended", job=key, state=job.state, reason=job.reason)
     return job
 
 
-def job_of(run: RunDir, facts: Record, submitted: Record) -> tuple[str, str, str] | None:
-    """Cluster, job and its name to ask for: of the last submission, unless the script was started
-    by hand after it."""
-    name = f"{run.run.get('name')}-{run.id}"
-    # where a site does not requeue, the job script puts another job behind its own
-    behind = facts.get("next_job")
-    if behind and facts.get("started", 0.0) > submitted.get("t", 0.0):
-        return (
-            submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""),
-            behind,
-            name,
+# from the files alone -----------------------------------------------------------------------------
+
+
+def state_from_files(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
+    """The state by what the last attempt says of itself, and by whether its process lives."""
+    if attempt is None or not facts or was_resubmitted_since(run, facts):
+        return state_before_start(run, attempt)
+    if facts.get("outcome", "again") != "again":
+        return State(
+            facts["outcome"],
+            facts.get("exit_code"),
+            facts.get("cause", ""),
+            facts.get("failed_rank"),
         )
-    by_hand = facts.get("launcher") == "srun" and facts.get("job") not in (
-        submitted.get("job"),
-        submitted.get("allocation"),
-    )
-    if by_hand and facts.get("started", 0.0) > submitted.get("t", 0.0):
-        return (
-            submitted.get("cluster") or run.config.get("cluster", {}).get("name", ""),
-            facts.get("job", ""),
-            name,
-        )
-    if submitted.get("scheduler") == "slurm":  # a job of several runs has a name of its own
-        return (
-            submitted.get("cluster", ""),
-            submitted.get("job", ""),
-            submitted.get("job_name") or name,
-        )
-    return None
+    is_elsewhere = facts.get("host") != processes.host()
+    if processes.is_alive(facts) or (is_elsewhere and attempt.silent_s() < SILENT_AFTER_S):
+        return State("running")
+    return state_of_the_gone(run, facts.get("started", 0.0), GONE)
 
 
-def in_allocation(
-    run: RunDir, attempt: AttemptDir | None, facts: Record, submitted: Record, fresh_s: float
-) -> State:
-    """A job script that runs inside an allocation is a process of the host where it was started."""
-    if facts.get("outcome") in ("failed", "stopped"):
-        key = key_of(submitted.get("allocation", ""), submitted.get("job_name", ""))
-        job = known_job(run, key, ask(submitted.get("cluster", ""), run, [key], fresh_s))
-        if job is not None and job.state in CAUSES:  # the allocation itself came to its end
-            name = "timeout" if job.state == "TIMEOUT" else "failed"
-            return State(name, facts.get("exit_code"), CAUSES[job.state])
-        if facts["outcome"] == "stopped":
-            return State("cancelled", facts.get("exit_code"), "stopped by a signal")
-        return settled(run, attempt, facts)
-    process = {
-        key: value
-        for key, value in submitted.items()
-        if key in ("host", "boot", "pid", "pid_start")
-    }
-    return run.state_of(attempt, {**facts, **process} if facts else {})
-
-
-def settled(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
-    """What the directory alone tells."""
-    state = run.state_of(attempt, facts)
+def explained_state(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
+    """The same, and where it failed without a recorded cause, the cause that its files show."""
+    state = state_from_files(run, attempt, facts)
     if state.name != "failed" or state.cause or attempt is None:
         return state
     rank, cause = explain_failure(attempt, state.failed_rank, state.exit_code)
     return replace(state, failed_rank=rank, cause=cause)
 
 
-def ask(cluster: str, run: RunDir, jobs: Iterable[str], fresh_s: float) -> Answer:
-    """`run` is one that was given to that cluster: from another directory its profile may not be
-    seen."""
-    try:
-        profile = of_run(cluster, run.config.get("cluster", {}))
-    except RampupError:  # a sandbox that was taken down, and its jobs with it
-        return Answer({}, time.time())
-    return slurm_query.ask(profile, jobs, fresh_s)
+def was_resubmitted_since(run: RunDir, facts: Record) -> bool:
+    """Whether the run was given to another process or job after its newest attempt had begun
+    (`resume`)."""
+    if facts.get("outcome") == "completed":
+        return False
+    submitted = run.recorded("submitted") or {}
+    if "job" in submitted or "allocation" in submitted:
+        same = facts.get("job") == submitted.get("job", submitted.get("allocation"))
+    else:
+        same = all(facts.get(key) == submitted.get(key) for key in ("pid", "pid_start"))
+    since = facts.get("ended", facts.get("started", 0.0))
+    return not same and submitted.get("t", 0.0) > since
 
 
-def as_of(answer: Answer) -> float | None:
-    """How old it is, when Slurm does not answer."""
-    return answer.age_s if answer.problem and answer.t else None
+def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
+    """Of a run whose newest attempt says nothing, or that has none."""
+    submitted = run.recorded("submitted")
+    has_no_record = newest is not None and newest.has_no_record()
+    torn = f"attempts/{newest.number}/attempt.json, {TORN}" if newest is not None else ""
+    if submitted is None:
+        if time.time() - run.run.get("created", 0) < SUBMITTED_WITHIN_S:
+            return State("pending")
+        if has_no_record:
+            return State("failed", None, f"{torn}, and so is control.jsonl")
+        return State(
+            "failed", None, "it was never started: no submission is recorded in control.jsonl"
+        )
+    since = submitted.get("t", 0.0)
+    if submitted.get("waits") and run.cancelled_after(since):  # its turn in a study will not come
+        return State("cancelled", None, "it was cancelled")
+    is_elsewhere = submitted.get("host") != processes.host()
+    if processes.is_alive(submitted) or (is_elsewhere and time.time() - since < SILENT_AFTER_S):
+        return State("pending")
+    cause = torn if has_no_record else "its launcher ended before it could say what it does"
+    return state_of_the_gone(run, since, cause)
 
 
-def judge(
-    run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | None, answer: Answer
+def state_of_the_gone(run: RunDir, since: float, cause: str) -> State:
+    """Of a run whose process is no more."""
+    if run.cancelled_after(since):
+        return State("cancelled", None, "it was cancelled")
+    return State("failed", None, cause)
+
+
+def state_in_allocation(
+    run: RunDir, attempt: AttemptDir | None, facts: Record, submitted: Record, fresh_s: float
+) -> State:
+    """A job script that runs inside an allocation is a process of the host where it was started."""
+    if facts.get("outcome") in ("failed", "stopped"):
+        key = job_key(submitted.get("allocation", ""), submitted.get("job_name", ""))
+        scheduler, answer = ask(submitted.get("cluster", ""), run, [key], fresh_s)
+        job = find_known_job(run, key, scheduler, answer)
+        if job is not None and job.cause:  # the allocation itself came to its end
+            return state_by_scheduler(job, facts)
+        if facts["outcome"] == "stopped":
+            return State("cancelled", facts.get("exit_code"), "stopped by a signal")
+        return explained_state(run, attempt, facts)
+    process = {
+        key: value
+        for key, value in submitted.items()
+        if key in ("host", "boot", "pid", "pid_start")
+    }
+    return state_from_files(run, attempt, {**facts, **process} if facts else {})
+
+
+# from the scheduler -------------------------------------------------------------------------------
+
+
+def state_from_scheduler(
+    seen: Observation, job: Job | None, scheduler: Scheduler, answer: Answer
 ) -> State:
     """The state of a job that has not said itself that it ended well."""
-    if facts.get("outcome") in ("cancelled", "timeout") and (job is None or job.ended):
-        return settled(run, attempt, facts)
-    if facts.get("outcome") == "failed" and (
-        job is None or job.state in SAYS_NO_MORE or answer.problem
-    ):
-        return settled(run, attempt, facts)
+    run, attempt, facts = seen
+    outcome, exit_code = facts.get("outcome"), facts.get("exit_code")
+    if outcome in ("cancelled", "timeout") and (job is None or job.ended):
+        return explained_state(run, attempt, facts)
+    if outcome == "failed" and (job is None or job.ended_itself or answer.problem):
+        return explained_state(run, attempt, facts)
     if job is None:
-        return without_slurm(run, attempt, facts, answer)
-    if job.state in ACTIVE:
-        return State("running", as_of_s=as_of(answer))
+        return state_of_unknown_job(seen, scheduler, answer)
+    if job.running:
+        return State("running", as_of_s=age_of(answer))
     if not job.ended:
-        return State("pending", cause=reason_in_words(job), as_of_s=as_of(answer))
-    if job.state == "COMPLETED":
+        return State("pending", cause=job.waits_for, as_of_s=age_of(answer))
+    if job.end == "completed":
         return State("completed", 0)
-    if job.state == "CANCELLED":
-        return State("cancelled", facts.get("exit_code"), "the job was cancelled")
-    if job.state == "TIMEOUT":
-        return State("timeout", facts.get("exit_code"), CAUSES["TIMEOUT"])
-    if job.state in CAUSES:
-        return State("failed", facts.get("exit_code"), CAUSES[job.state])
+    if job.end == "cancelled":
+        return State("cancelled", exit_code, "the job was cancelled")
+    if job.cause:
+        return state_by_scheduler(job, facts)
     if attempt is None:
-        return State(
-            "failed",
-            None,
-            f"Slurm says {job.state} ({job.reason}); the job never began: see slurm-*.log",
-        )
-    rank, cause = explain_failure(attempt, None, facts.get("exit_code"))
-    return State("failed", facts.get("exit_code"), cause, rank)
+        says = f"{scheduler.title} says {job.state} ({job.reason})"
+        return State("failed", None, f"{says}; the job never began: see {scheduler.logs}")
+    rank, cause = explain_failure(attempt, None, exit_code)
+    return State("failed", exit_code, cause, rank)
 
 
-def judge_packed(
-    run: RunDir, attempt: AttemptDir | None, facts: Record, job: Job | None, answer: Answer
+def state_by_scheduler(job: Job, facts: Record) -> State:
+    """Of a job that its scheduler ended."""
+    name = "timeout" if job.end == "timeout" else "failed"
+    return State(name, facts.get("exit_code"), job.cause)
+
+
+def state_of_packed(
+    seen: Observation, job: Job | None, scheduler: Scheduler, answer: Answer
 ) -> State:
     """A run that shares its job with others, a few at a time: what it says of itself counts,
     whatever the job does."""
+    run, attempt, facts = seen
     outcome, gone = facts.get("outcome"), job is None or job.ended
     since = max(facts.get("started", 0.0), (run.recorded("submitted") or {}).get("t", 0.0))
     if (outcome in ("failed", "stopped") or not facts) and run.cancelled_after(since):
         return State("cancelled", facts.get("exit_code"), "it was cancelled")
-    if outcome in ("failed", "cancelled") or (
-        outcome == "timeout" and (gone or facts.get("cause"))
-    ):
-        return settled(run, attempt, facts)
-    if job is not None and job.state in ("COMPLETED", "FAILED"):
+    timed_out = outcome == "timeout" and (gone or facts.get("cause"))
+    if outcome in ("failed", "cancelled") or timed_out:
+        return explained_state(run, attempt, facts)
+    if job is not None and job.ended and job.ended_itself:
         words = "it was cut short" if facts else "its turn had not come"
         return State("failed", None, f"the job that it shares with others has ended: {words}")
-    if job is None or job.ended or not (job.state in ACTIVE and (outcome or not facts)):
-        return judge(run, attempt, facts, job, answer)
-    return State(
-        "pending",
-        cause="its turn will come: the job runs others of the study",
-        as_of_s=as_of(answer),
-    )
+    if job is None or job.ended or not (job.running and (outcome or not facts)):
+        return state_from_scheduler(seen, job, scheduler, answer)
+    waits = "its turn will come: the job runs others of the study"
+    return State("pending", cause=waits, as_of_s=age_of(answer))
 
 
-def without_slurm(run: RunDir, attempt: AttemptDir | None, facts: Record, answer: Answer) -> State:
-    """Slurm does not answer, or has forgotten the job and keeps no accounts."""
-    submitted = run.recorded("submitted") or {}
+def state_of_unknown_job(seen: Observation, scheduler: Scheduler, answer: Answer) -> State:
+    """The scheduler does not answer, or has forgotten the job and keeps no accounts."""
+    run, _, facts = seen
+    submitted, title = run.recorded("submitted") or {}, scheduler.title
     if answer.problem and facts.get("outcome", "again") == "again":
         name = "running" if facts else "pending"
-        return State(name, cause=f"Slurm does not answer: {answer.problem}")
+        return State(name, cause=f"{title} does not answer: {answer.problem}")
     if run.cancelled_after(max(facts.get("started", 0.0), submitted.get("t", 0.0))):
         return State("cancelled", facts.get("exit_code"), "the job was cancelled")
     if facts.get("outcome") == "stopped":
-        limit, spent = run.config.get("time_s"), facts.get("ended", 0.0) - facts.get("started", 0.0)
+        limit = run.config.get("time_s")
+        spent = facts.get("ended", 0.0) - facts.get("started", 0.0)
         if limit and spent > limit - 5:
-            return State("timeout", facts.get("exit_code"), CAUSES["TIMEOUT"])
-        return State(
-            "failed",
-            facts.get("exit_code"),
-            "Slurm stopped the job; there are no accounts to tell why",
-        )
-    return State(
-        "failed",
-        None,
-        "Slurm knows nothing of the job any more, and it left no word of how it ended",
-    )
+            return State("timeout", facts.get("exit_code"), "the time limit was reached")
+        cause = f"{title} stopped the job; there are no accounts to tell why"
+        return State("failed", facts.get("exit_code"), cause)
+    cause = f"{title} knows nothing of the job any more, and it left no word of how it ended"
+    return State("failed", None, cause)
+
+
+def age_of(answer: Answer) -> float | None:
+    """How old an answer is, when the scheduler does not give a newer one."""
+    return answer.age_s if answer.problem and answer.t else None

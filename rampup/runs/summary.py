@@ -4,18 +4,18 @@ never writes."""
 from typing import Any
 
 from rampup.core.metrics import is_number, lower_is_better
-from rampup.rundir.files import RunDir, State
+from rampup.errors import OUTCOME_CODES
+from rampup.rundir.files import RunDir
 from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
-from rampup.runs.state import state_of
-from rampup.runtime.outcome import CODES
+from rampup.runs.state import State, state_of
 
 NOT_METRICS = ("t", "step", "epoch")
 
 
 def exit_code(state: State) -> int | None:
     """What `wait` and a foreground `run` exit with; None while it goes on."""
-    return CODES.get(state.name)
+    return OUTCOME_CODES.get(state.name)
 
 
 def describe(run: RunDir) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-CODES = {"completed": 0, "failed": 100, "cancelled": 103, "timeout": 104}
-"""Exit codes of `wait` and of a foreground `run`."""
+from rampup.errors import OUTCOME_CODES
 
 
 class Outcome(Struct, frozen=True):
@@ -20,7 +19,7 @@ class Outcome(Struct, frozen=True):
 
     @property
     def code(self) -> int:
-        return CODES[self.name]
+        return OUTCOME_CODES[self.name]
 
     def facts(self, started: float) -> dict[str, Any]:
         """What is added to attempt.json at the end."""

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from rampup import rank
 from rampup.core import environment as software
 from rampup.core import processes
 from rampup.errors import RampupError
-from rampup.launchers import mpirun
 from rampup.rundir import failures as causes
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import overwrite, write_reserved
@@ -45,9 +45,12 @@ it leaves is swept up."""
 class Ranks:
     """The guardians of one attempt: one for each rank, or one for mpirun, which starts them all."""
 
-    def __init__(self, run: RunDir, attempt: AttemptDir, size: int, started: float) -> None:
+    def __init__(
+        self, run: RunDir, attempt: AttemptDir, size: int, started: float, ranks_by: Sequence[str]
+    ) -> None:
         self.run, self.attempt, self.size, self.started = run, attempt, size, started
-        self.by_mpirun = run.config.get("cluster", {}).get("launcher") == "mpirun"
+        self.ranks_by = ranks_by
+        """The words before rank.py where another program, as mpirun, starts all ranks."""
         self.guardians: dict[int, subprocess.Popen[bytes]] = {}
         self.codes: dict[int, int] = {}
         self.env: dict[str, str] = {}
@@ -58,7 +61,7 @@ class Ranks:
         self.kill_at = None
         # CPU and memory are watched here, not in the ranks
         env = {**self.env, "RAMPUP_SUPERVISED": "1"}
-        for number in range(1 if self.by_mpirun else self.size):
+        for number in range(1 if self.ranks_by else self.size):
             argv = self._argv(number, port_retry)
             self.guardians[number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env)
 
@@ -70,17 +73,16 @@ class Ranks:
             "master-addr": "127.0.0.1",
             "started": self.started,
         }
-        if not self.by_mpirun:  # which tells each rank itself who it is
+        if not self.ranks_by:  # which tells each rank itself who it is
             facts |= {"rank": number, "local-rank": number, "node-rank": 0}
             facts |= {"world-size": self.size, "local-world-size": self.size}
         python = (sys.executable, "-I", "-S")  # the standard library is enough, and starts sooner
         options = [f"--{name}={value}" for name, value in facts.items()]
         # a code 85 would be a failure to mpirun
-        if self.by_mpirun and self.run.config["kind"] != "engine":
+        if self.ranks_by and self.run.config["kind"] != "engine":
             options.append("--stay")
         rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
-        before = mpirun.here(self.size) if self.by_mpirun else []
-        return [*python, guardian.__file__, str(os.getpid()), *before, *rank_program]
+        return [*python, guardian.__file__, str(os.getpid()), *self.ranks_by, *rank_program]
 
     def pids(self) -> list[int]:
         return [
@@ -131,9 +133,7 @@ def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
         # others fell after it
         for number in sorted(ranks.reap(), key=lambda number: -ranks.codes[number]):
             if ranks.codes[number] not in (0, rank.AGAIN) and outcome is None:
-                outcome = Outcome(
-                    "failed", None if ranks.by_mpirun else number, ranks.codes[number]
-                )
+                outcome = Outcome("failed", None if ranks.ranks_by else number, ranks.codes[number])
                 ranks.stop(GRACE_S)
         if outcome is not None and asked:  # somebody is in a hurry
             ranks.stop(0.0)
@@ -198,7 +198,7 @@ def with_cause(outcome: Outcome, attempt: AttemptDir) -> Outcome:
     return replace(outcome, failed_rank=failed_rank, cause=cause)
 
 
-def supervise(run: RunDir, foreground_of: int | None) -> int:
+def supervise(run: RunDir, foreground_of: int | None, ranks_by: Sequence[str] = ()) -> int:
     """All attempts until the run ends or has used up its restarts; returns the exit code of this
     process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
@@ -213,31 +213,26 @@ def supervise(run: RunDir, foreground_of: int | None) -> int:
     while True:
         attempt = run.claim_attempt()
         words = words or speak_into(attempt.job_log, keep_terminal=foreground_of is not None)
-        outcome = attempt_once(
-            run, attempt, config["resources"]["tasks_per_node"], deadline, left, words
-        )
+        size = config["resources"]["tasks_per_node"]
+        ranks = Ranks(run, attempt, size, time.time(), ranks_by)
+        outcome = attempt_once(ranks, deadline, left, words)
         if outcome.name != "again":
             return outcome.code
         left -= 1
 
 
-def attempt_once(
-    run: RunDir,
-    attempt: AttemptDir,
-    size: int,
-    deadline: float | None,
-    restarts_left: int,
-    words: Any,
-) -> Outcome:
-    started = time.time()
+def attempt_once(ranks: Ranks, deadline: float | None, restarts_left: int, words: Any) -> Outcome:
+    """One attempt, from its first record to its last; `words` takes what can't be recorded."""
+    attempt, started = ranks.attempt, ranks.started
+    cluster = ranks.run.config.get("cluster", {})
     facts: dict[str, Any] = {
-        "launcher": "spawn",
+        "scheduler": cluster.get("scheduler", ""),
+        "launcher": cluster.get("launcher", ""),
         "started": started,
-        "world_size": size,
+        "world_size": ranks.size,
         **processes.identify(os.getpid()),
     }
     write_reserved(attempt.facts_file, facts)
-    ranks = Ranks(run, attempt, size, started)
     sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)
     sampler.start()
     outcome = set_up(ranks) or run_ranks(ranks, deadline)
@@ -273,8 +268,15 @@ def main() -> None:
     parser.add_argument(
         "--foreground-of", type=int, help="pid of the command line that must not outlive us"
     )
+    parser.add_argument(
+        "--ranks-by",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="a word of the command that starts all ranks; one option for each word",
+    )
     options = parser.parse_args()
-    sys.exit(supervise(RunDir(options.run_dir), options.foreground_of))
+    sys.exit(supervise(RunDir(options.run_dir), options.foreground_of, options.ranks_by))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""The texts of a sandbox's configuration files. Pure: values in, text out; sandbox.py writes them.
+"""The configuration files of a sandbox, as text: slurm.conf and its companions, MariaDB, the profile.
 
-slurm.conf says why each unusual line is there, because it is also what a curious user reads.
+sandbox.py calls these functions and writes the files. They are pure: values in, text out. slurm.conf
+says why each unusual line is there, because curious users read it. Never touches a file.
 """
 
 import json
@@ -15,10 +16,10 @@ DEBUG_PARTITION = "debug"
 ACCOUNT = "rampup"
 GPU_TYPE = "pretend"
 REQUEUE_WAIT_S = 10
-"""A requeued job waits so long (Slurm's own default is 120)."""
+"""How long a requeued job waits; Slurm's own default is 120 s."""
 
 
-def slurm_conf(layout: Layout, options: Options, machine: Machine) -> str:
+def render_slurm_conf(layout: Layout, options: Options, machine: Machine) -> str:
     return "\n".join(
         [
             f"# A Slurm of {options.nodes} nodes on one machine, made by `rampup sandbox up`.",
@@ -105,7 +106,7 @@ def node_lines(options: Options, machine: Machine) -> list[str]:
 
 
 def partition_lines(options: Options) -> list[str]:
-    """PriorityTier decides who preempts whom, so only `urgent` has another one."""
+    """Return the partitions; PriorityTier decides which one preempts, so only `urgent` has another."""
     preempted = f"PriorityTier=1 GraceTime={options.grace_time_s}"
     return [
         "# A job in urgent takes the nodes of jobs in the others, which go back into the queue.",
@@ -118,13 +119,12 @@ def partition_lines(options: Options) -> list[str]:
 
 
 def further_lines(options: Options) -> list[str]:
-    """A site's own partitions, features, even nodes that are only counted (State=CLOUD), to try
-    requests against."""
+    """Return the user's lines: a site's partitions, features, even nodes that exist only on paper."""
     return ["# from --slurm-conf", *options.further.splitlines(), ""] if options.further else []
 
 
-def gres_conf(layout: Layout, options: Options) -> str:
-    """Pretend GPUs: links to /dev/null, because Slurm wants a device and mknod wants root."""
+def render_gres_conf(layout: Layout, options: Options) -> str:
+    """Render the pretend GPUs: links to /dev/null, because Slurm wants a device and mknod root."""
     if not options.gpus_per_node:
         return "# no GPUs\n"
     return "".join(
@@ -133,7 +133,7 @@ def gres_conf(layout: Layout, options: Options) -> str:
     )
 
 
-def slurmdbd_conf(layout: Layout, machine: Machine) -> str:
+def render_slurmdbd_conf(layout: Layout, machine: Machine) -> str:
     return "\n".join(
         [
             f"SlurmUser={machine.user}",
@@ -153,8 +153,8 @@ def slurmdbd_conf(layout: Layout, machine: Machine) -> str:
     )
 
 
-def mariadb_conf(layout: Layout, machine: Machine) -> str:
-    """Small, and without waiting for the disk: what is lost in a crash is thrown away anyway."""
+def render_mariadb_conf(layout: Layout, machine: Machine) -> str:
+    """Render a small database that never waits for the disk: after a crash it is removed anyway."""
     return "\n".join(
         [
             "[mariadbd]",
@@ -180,8 +180,8 @@ def mariadb_conf(layout: Layout, machine: Machine) -> str:
     )
 
 
-def profile(layout: Layout, options: Options) -> str:
-    """The cluster profile: what `rampup run --on NAME` needs to know."""
+def render_profile(layout: Layout, options: Options) -> str:
+    """Render the cluster profile that `rampup run --on NAME` reads."""
     keys: dict[str, Any] = {
         "about": f"a sandbox: a real Slurm of {options.nodes} nodes on this machine",
         "scheduler": "slurm",
@@ -198,13 +198,17 @@ def profile(layout: Layout, options: Options) -> str:
     }
     # A JSON string, number, boolean or list of strings is also TOML.
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in keys.items() if value is not None]
-    lines += ["\n[env]\n", *(f"{key} = {json.dumps(value)}\n" for key, value in open_mpi().items())]
+    variables = open_mpi_environment().items()
+    lines += ["\n[env]\n", *(f"{key} = {json.dumps(value)}\n" for key, value in variables)]
     return "".join(lines)
 
 
-def open_mpi() -> dict[str, str]:
-    """Open MPI takes nodes of one machine for neighbours in one memory, and hangs; a rank that
-    waits keeps a core busy, and here nodes share them; and it refuses root, twice."""
+def open_mpi_environment() -> dict[str, str]:
+    """Return the variables that Open MPI needs here.
+
+    It takes the nodes of one machine for neighbours in one memory, and hangs. A rank that waits
+    keeps a core busy, and here nodes share the cores. And it refuses root, twice.
+    """
     root = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") if os.getuid() == 0 else ()
     return {
         "OMPI_MCA_btl": "tcp,self",

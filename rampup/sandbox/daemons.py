@@ -1,8 +1,7 @@
-"""Starts the daemons of a sandbox, each detached and with a log of its own, and waits until they
-answer.
+"""The daemons of a sandbox: start each one detached, with its own log, and wait until it answers.
 
-Called by sandbox.py, and to bring back a daemon that was stopped on purpose. What fails is named,
-with the end of its log. Ending them is the job of leftovers.py.
+Called by sandbox.py, and by the drill to restore a daemon that it stopped. A daemon that fails is
+named in the error, with the end of its log. Never ends a daemon: leftovers.py does.
 """
 
 import re
@@ -15,7 +14,7 @@ from pathlib import Path
 from rampup.core import processes
 from rampup.errors import SchedulerError
 from rampup.sandbox.layout import Layout
-from rampup.sandbox.machine import environment, program
+from rampup.sandbox.machine import find_program, make_environment
 
 READY_WITHIN_S = 60.0
 CALL_TIMEOUT_S = 30.0
@@ -24,10 +23,10 @@ LOG_LINES = 8
 COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 
 
-def command(layout: Layout, daemon: str) -> list[str]:
-    """All stay in the foreground, so that the process that we start is the daemon itself."""
+def daemon_command(layout: Layout, daemon: str) -> list[str]:
+    """Return the command of a daemon; it stays in the foreground, so that its pid is ours."""
     if daemon == "munged":
-        return munged(layout)
+        return munged_command(layout)
     if daemon == "mariadbd":
         return ["mariadbd", f"--defaults-file={layout.mariadb_conf}"]
     if daemon == "slurmdbd":
@@ -37,9 +36,11 @@ def command(layout: Layout, daemon: str) -> list[str]:
     return ["slurmd", "-D", "-N", daemon, "-f", str(layout.slurm_conf)]
 
 
-def munged(layout: Layout) -> list[str]:
-    """--force: munged wants a path that only root can write, all the way up; ours ends in a private
-    directory."""
+def munged_command(layout: Layout) -> list[str]:
+    """Return the command of munged.
+
+    --force: munged wants every parent folder to be writable by root alone; only ours is private.
+    """
     files = {
         "--socket": layout.munge_socket,
         "--key-file": layout.munge_key,
@@ -47,25 +48,21 @@ def munged(layout: Layout) -> list[str]:
         "--seed-file": layout.run / "munged.seed",
         "--log-file": layout.log("munged"),
     }
-    return [
-        "munged",
-        "--foreground",
-        "--force",
-        *(f"{option}={path}" for option, path in files.items()),
-    ]
+    options = [f"{option}={path}" for option, path in files.items()]
+    return ["munged", "--foreground", "--force", *options]
 
 
 def start(layout: Layout, daemon: str) -> None:
-    """In a session of its own: it outlives us and the terminal. Its name goes into the record."""
-    name, *words = command(layout, daemon)
-    found = program(name)
+    """Start a daemon that outlives this process and the terminal, and add it to the record."""
+    name, *words = daemon_command(layout, daemon)
+    found = find_program(name)
     if found is None:
         raise SchedulerError(f"{name} is gone", "rampup sandbox up says which package has it")
     with open(layout.logs / f"{daemon}.out", "ab") as output:
         process = subprocess.Popen(
             [found, *words],
             cwd=layout.directory,
-            env=environment(layout),
+            env=make_environment(layout),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -73,18 +70,18 @@ def start(layout: Layout, daemon: str) -> None:
         )
     process.returncode = 0  # nobody waits for it: it is meant to outlive this object
     record = layout.record()
-    layout.write_record(
-        {**record, "daemons": {**record["daemons"], daemon: processes.identify(process.pid)}}
-    )
+    daemons = {**record["daemons"], daemon: processes.identify(process.pid)}
+    layout.write_record({**record, "daemons": daemons})
 
 
 def start_and_wait(layout: Layout, daemon: str) -> None:
     start(layout, daemon)
-    wait(layout, lambda: answers(address(layout, daemon)), lambda: daemon)
+    address = find_address(layout, daemon)
+    wait_until(layout, lambda: accepts_connections(address), lambda: daemon)
 
 
 def prepare_database(layout: Layout) -> subprocess.Popen[bytes]:
-    """The empty tables of MariaDB; takes about a second, so it runs beside the rest."""
+    """Begin to make the tables of MariaDB; it takes about a second, so it runs beside the rest."""
     argv = [
         "mariadb-install-db",
         f"--defaults-file={layout.mariadb_conf}",
@@ -93,7 +90,11 @@ def prepare_database(layout: Layout) -> subprocess.Popen[bytes]:
     ]
     with open(layout.logs / "mariadb-install-db.out", "ab") as output:
         return subprocess.Popen(
-            argv, env=environment(layout), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            argv,
+            env=make_environment(layout),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
         )
 
 
@@ -104,61 +105,61 @@ def wait_for_database(layout: Layout, preparing: subprocess.Popen[bytes]) -> Non
         preparing.kill()
         code = preparing.wait()
     if code != 0:
-        raise SchedulerError(*failure(layout, "mariadb-install-db", f"ended with {code}"))
+        raise SchedulerError(*describe_failure(layout, "mariadb-install-db", f"ended with {code}"))
 
 
-def wait(layout: Layout, ready: Callable[[], bool], missing: Callable[[], str]) -> None:
-    """Until `ready`; `missing` names the daemon that it waits for. Any daemon that ends meanwhile
-    is an error."""
+def wait_until(layout: Layout, ready: Callable[[], bool], missing: Callable[[], str]) -> None:
+    """Wait until `ready`; `missing` names the daemon that is not ready yet.
+
+    Raises when any daemon of the sandbox ends meanwhile.
+    """
     deadline = time.monotonic() + READY_WITHIN_S
     while not ready():
         for daemon, named in layout.record()["daemons"].items():
             if not processes.is_alive(named):
-                raise SchedulerError(*failure(layout, daemon, "ended"))
+                raise SchedulerError(*describe_failure(layout, daemon, "ended"))
         if time.monotonic() > deadline:
-            raise SchedulerError(
-                *failure(layout, missing(), f"was not ready within {READY_WITHIN_S:.0f} s")
-            )
+            late = f"was not ready within {READY_WITHIN_S:.0f} s"
+            raise SchedulerError(*describe_failure(layout, missing(), late))
         time.sleep(POLL_S)
 
 
-def answers(address: Path | int) -> bool:
-    """Whether somebody listens at a unix socket or a local port."""
-    family = socket.AF_INET if isinstance(address, int) else socket.AF_UNIX
-    with socket.socket(family) as probe:
+def accepts_connections(address: Path | int) -> bool:
+    """Whether a process listens at a unix socket or a local port."""
+    local_port = isinstance(address, int)
+    where = ("127.0.0.1", address) if local_port else str(address)
+    with socket.socket(socket.AF_INET if local_port else socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
-        return (
-            probe.connect_ex(("127.0.0.1", address) if isinstance(address, int) else str(address))
-            == 0
-        )
+        return probe.connect_ex(where) == 0
 
 
-def address(layout: Layout, daemon: str) -> Path | int:
+def find_address(layout: Layout, daemon: str) -> Path | int:
+    """Return the socket or the port at which a daemon listens."""
     sockets = {"munged": layout.munge_socket, "mariadbd": layout.mariadb_socket}
     return sockets[daemon] if daemon in sockets else int(layout.record()["ports"][daemon])
 
 
-def failure(layout: Layout, daemon: str, what: str) -> tuple[str, str]:
-    """Message and hint: which daemon, and the last that it said."""
-    said = lines_of(layout.logs / f"{daemon}.out") or lines_of(layout.log(daemon))
+def describe_failure(layout: Layout, daemon: str, what: str) -> tuple[str, str]:
+    """Return message and hint: which daemon failed, and the end of its log."""
+    said = read_lines(layout.logs / f"{daemon}.out") or read_lines(layout.log(daemon))
     complaints = [line for line in said if COMPLAINT.search(line)]
     end = "".join(f"\n  {line}" for line in (complaints or said)[-LOG_LINES:])
     return f"{daemon} {what}{end or ', and said nothing'}", f"the logs are in {layout.logs}"
 
 
-def lines_of(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(errors="replace").splitlines()
     except OSError:
         return []
 
 
-def call(layout: Layout, *argv: str) -> str:
-    """What a Slurm command of this sandbox prints."""
+def call_slurm(layout: Layout, *argv: str) -> str:
+    """Call a Slurm command of this sandbox and return what it prints."""
     try:
         done = subprocess.run(
             argv,
-            env=environment(layout),
+            env=make_environment(layout),
             capture_output=True,
             text=True,
             errors="replace",

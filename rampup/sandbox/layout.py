@@ -1,7 +1,8 @@
-"""Where a sandbox lives and what it was asked to be: options, paths, the record on disk.
+"""The layout of a sandbox: its options, its paths, and its record on disk.
 
-Used by all parts of the sandbox. Everything is in one directory; what holds unix sockets moves to a
-short one under /tmp when the path would be too long for them. Never starts or stops anything.
+Used by all parts of the sandbox. Everything is in one directory; the folders that hold unix sockets
+move to a short one under /tmp when the path would be too long for a socket. Never starts or stops
+anything.
 """
 
 import os
@@ -13,21 +14,21 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from rampup.config import clusters as load
-from rampup.core import processes
+from rampup.config import clusters
+from rampup.core import paths, processes
 from rampup.errors import Refused
 from rampup.rundir.records import read_json, write_json
 
 DEFAULT_NAME = "sandbox"
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+@~-]+")
-"""What slurm.conf takes without quoting."""
+"""The characters that slurm.conf accepts without quotes."""
 SOCKET_PATH_BYTES = 107
 LONGEST_SOCKET = len("/spool/node64/stepd.slurm.pmix.1234567.12345")
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What `rampup sandbox up` can be asked for."""
+    """The options of `rampup sandbox up`."""
 
     nodes: int = 4
     cpus_per_node: int = 8
@@ -38,7 +39,7 @@ class Options(Struct, frozen=True, kw_only=True):
     requeue: bool = True
     node_timeout_s: int = 30
     further: str = ""
-    """Lines for slurm.conf, after all others."""
+    """Lines to add at the end of slurm.conf."""
 
 
 class Layout(Struct, frozen=True):
@@ -65,7 +66,7 @@ class Layout(Struct, frozen=True):
 
     @property
     def slurmdbd_conf(self) -> Path:
-        """Slurm looks for it beside slurm.conf."""
+        """The configuration of slurmdbd; Slurm looks for it beside slurm.conf."""
         return self.directory / "slurmdbd.conf"
 
     @property
@@ -86,7 +87,7 @@ class Layout(Struct, frozen=True):
 
     @property
     def saved_state(self) -> Path:
-        """What slurmctld remembers."""
+        """The folder in which slurmctld saves its state."""
         return self.directory / "state"
 
     @property
@@ -127,60 +128,57 @@ class Layout(Struct, frozen=True):
         write_json(self.record_file, record)
 
 
-def sandboxes() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state).absolute() / "rampup" / "sandbox"
+def sandboxes_folder() -> Path:
+    """Return the folder that holds all sandboxes of this user."""
+    return paths.state_home().absolute() / "rampup" / "sandbox"
 
 
-def known() -> list[str]:
-    """The names of the sandboxes that exist, up or not."""
-    return sorted(path.parent.name for path in sandboxes().glob("*/sandbox.json"))
+def list_sandboxes() -> list[str]:
+    """List the names of the sandboxes that exist, up or not."""
+    return sorted(path.parent.name for path in sandboxes_folder().glob("*/sandbox.json"))
 
 
-def find(name: str) -> Layout:
-    """The sandbox of that name, where it is or would be."""
+def find_layout(name: str) -> Layout:
+    """Return the layout of the sandbox of that name, which need not exist."""
     if not NAME.fullmatch(name):
         raise Refused(
             f"{name!r} can't be the name of a sandbox",
             "small letters, digits, - and _, at most 31 of them",
         )
-    directory = sandboxes() / name
-    short = read_json(directory / "sandbox.json").get("short")
-    return Layout(
-        name, directory, Path(short) if short else directory, load.user_folder() / f"{name}.toml"
-    )
+    directory = sandboxes_folder() / name
+    recorded = read_json(directory / "sandbox.json").get("short")
+    short = Path(recorded) if recorded else directory
+    return Layout(name, directory, short, clusters.user_folder() / f"{name}.toml")
 
 
-def check(layout: Layout) -> None:
-    """Refuse what could not work, before anything is made."""
+def refuse_unusable(layout: Layout) -> None:
+    """Refuse a path that Slurm can't use, and a name that another cluster profile has."""
     if not PLAIN_PATH.fullmatch(str(layout.directory)):
         hint = "set XDG_STATE_HOME to a path of letters, digits and _./+@~-"
         raise Refused(f"Slurm can't be configured in {str(layout.directory)!r}", hint)
-    built_in = (load.HERE / layout.profile.name).exists()
-    if built_in or (layout.profile.exists() and not profile_is_ours(layout)):
+    built_in = (clusters.HERE / layout.profile.name).exists()
+    if built_in or (layout.profile.exists() and not owns_profile(layout)):
         hint = f"choose another name: rampup sandbox up --name {DEFAULT_NAME}2"
         raise Refused(
             f"there is a cluster profile {layout.name!r} already that is not a sandbox", hint
         )
 
 
-def profile_is_ours(layout: Layout) -> bool:
-    """A profile of that name may be the user's own, for a real site."""
+def owns_profile(layout: Layout) -> bool:
+    """Whether the profile of that name is the sandbox's, and not the user's own for a real site."""
     try:
-        return f'slurm_conf = "{layout.slurm_conf}"' in layout.profile.read_text(
-            encoding="utf-8", errors="replace"
-        )
+        text = layout.profile.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
+    return f'slurm_conf = "{layout.slurm_conf}"' in text
 
 
-def make(layout: Layout, options: Options) -> Layout:
-    """The empty directories, and a record that says what a later `up` or `down` must remove."""
+def make_folders(layout: Layout, options: Options) -> Layout:
+    """Make the empty folders, and a record of what a later `up` or `down` must remove."""
     layout.directory.mkdir(parents=True, mode=0o700)
     if len(os.fsencode(layout.directory)) + LONGEST_SOCKET > SOCKET_PATH_BYTES:
-        layout = msgspec.structs.replace(
-            layout, short=Path(tempfile.mkdtemp(prefix="rampup-", dir="/tmp"))
-        )
+        short = Path(tempfile.mkdtemp(prefix="rampup-", dir="/tmp"))
+        layout = msgspec.structs.replace(layout, short=short)
     layout.write_record(
         {
             "name": layout.name,
@@ -191,14 +189,8 @@ def make(layout: Layout, options: Options) -> Layout:
             "ready": False,
         }
     )
-    for folder in (
-        layout.database,
-        layout.database_tmp,
-        layout.saved_state,
-        layout.gpus,
-        layout.logs,
-        layout.run,
-    ):
+    databases = (layout.database, layout.database_tmp)
+    for folder in (*databases, layout.saved_state, layout.gpus, layout.logs, layout.run):
         folder.mkdir(mode=0o700)
     for node in node_names(options):
         (layout.spool / node).mkdir(parents=True, mode=0o700)
@@ -207,4 +199,5 @@ def make(layout: Layout, options: Options) -> Layout:
 
 
 def node_names(options: Options) -> list[str]:
+    """Return the names of the nodes: node1, node2, ..."""
     return [f"node{number}" for number in range(1, options.nodes + 1)]

@@ -1,8 +1,8 @@
-"""Finds and ends every process of a sandbox: daemons, job steps, their tasks, and waiting clients.
+"""The processes of a sandbox: find and end its daemons, job steps, tasks, and waiting clients.
 
-Used by `down`, and by `up` after a crash. A process belongs to a sandbox by what /proc says of it:
-the daemons name its directory, tasks carry its SLURM_CONF. A user's own shell or editor that has
-SLURM_CONF set is never touched.
+Used by `down`, by `up` after a crash, and by the drill. /proc decides whether a process belongs to
+a sandbox: daemons name its directory, tasks carry its SLURM_CONF. Never touches a user's own shell
+or editor that has SLURM_CONF set.
 """
 
 import os
@@ -30,8 +30,8 @@ DAEMONS = (
 GONE_WITHIN_S = 15.0
 
 
-def processes_of(layout: Layout, node: str | None = None) -> set[int]:
-    """The living processes of a sandbox, or of one of its nodes, with all their descendants."""
+def find_processes(layout: Layout, node: str | None = None) -> set[int]:
+    """Find the living processes of a sandbox, or of one of its nodes, with all their children."""
     recorded = layout.record().get("daemons", {})
     own = {
         named["pid"]
@@ -39,7 +39,7 @@ def processes_of(layout: Layout, node: str | None = None) -> set[int]:
         if node in (None, daemon) and processes.is_alive(named)
     }
     own |= {pid for pid in all_pids() if belongs(pid, layout, node)}
-    parents = {pid: parent_of(pid) for pid in all_pids()}
+    parents = {pid: read_parent(pid) for pid in all_pids()}
     growing = True
     while growing:
         children = {pid for pid, parent in parents.items() if parent in own} - own
@@ -50,11 +50,11 @@ def processes_of(layout: Layout, node: str | None = None) -> set[int]:
 
 
 def end_all(layout: Layout) -> None:
-    """Kill until a look finds nobody. Without mercy: what they would save is removed next."""
+    """Kill all processes until none is found; no grace, because their files are removed next."""
     deadline = time.monotonic() + GONE_WITHIN_S
-    while found := processes_of(layout):
+    while found := find_processes(layout):
         for pid in found:
-            end(pid)
+            kill(pid)
         if time.monotonic() > deadline:
             pids = " ".join(str(pid) for pid in sorted(found))
             raise SchedulerError(
@@ -63,14 +63,15 @@ def end_all(layout: Layout) -> None:
         time.sleep(0.05)
 
 
-def end(pid: int) -> None:
-    # gone already; or not ours to kill, and then it is named
+def kill(pid: int) -> None:
+    # it ended already; or it is another user's, and then end_all names it
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
 
 def belongs(pid: int, layout: Layout, node: str | None) -> bool:
-    name, environment = program_of(pid), environment_of(pid)
+    """Whether a process is one of the sandbox, or of one of its nodes."""
+    name, environment = read_program(pid), read_environment(pid)
     here = environment.get("SLURM_CONF") == str(layout.slurm_conf)
     if here and "SLURMD_NODENAME" in environment:
         return node in (None, environment["SLURMD_NODENAME"])
@@ -82,48 +83,48 @@ def belongs(pid: int, layout: Layout, node: str | None) -> bool:
 
 
 def names_path(pid: int, path: Path) -> bool:
-    """Whether the command line or an open file of the process is that path, or below it.
+    """Whether the command line or an open file of a process is that path, or below it.
 
     A job step has overwritten its command line and environment with its title; its log is still
     open.
     """
-    named = [word.rpartition("=")[2] for word in command_of(pid)] + open_files(pid)
+    named = [word.rpartition("=")[2] for word in read_command(pid)] + list_open_files(pid)
     return any(found == str(path) or found.startswith(f"{path}/") for found in named)
 
 
-# what /proc says; a process that is gone, or not ours to look at, says nothing --------------------
+# reading /proc; the answer is empty for a process that is gone or that belongs to another user -----
 
 
 def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def read(pid: int, name: str) -> str:
+def read_proc(pid: int, name: str) -> str:
     try:
         return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
 
 
-def command_of(pid: int) -> list[str]:
-    return read(pid, "cmdline").split("\0")
+def read_command(pid: int) -> list[str]:
+    return read_proc(pid, "cmdline").split("\0")
 
 
-def environment_of(pid: int) -> dict[str, str]:
-    pairs = (entry.partition("=") for entry in read(pid, "environ").split("\0"))
+def read_environment(pid: int) -> dict[str, str]:
+    pairs = (entry.partition("=") for entry in read_proc(pid, "environ").split("\0"))
     return {name: value for name, _, value in pairs}
 
 
-def parent_of(pid: int) -> int:
-    fields = read(pid, "stat").rpartition(")")[2].split()
+def read_parent(pid: int) -> int:
+    fields = read_proc(pid, "stat").rpartition(")")[2].split()
     return int(fields[1]) if fields else 0
 
 
-def program_of(pid: int) -> str:
-    return read(pid, "comm").strip()
+def read_program(pid: int) -> str:
+    return read_proc(pid, "comm").strip()
 
 
-def open_files(pid: int) -> list[str]:
+def list_open_files(pid: int) -> list[str]:
     files = []
     with suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):

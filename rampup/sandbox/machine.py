@@ -1,7 +1,7 @@
-"""What this machine gives a sandbox: the user, memory, free ports, and the programs of the Debian
-packages.
+"""The machine under a sandbox: its user, memory, free ports, and the programs that are installed.
 
-Asked by sandbox.py before anything is started. Changes nothing.
+sandbox.py asks it before anything is started; daemons.py takes programs and environment from it.
+Never changes anything.
 """
 
 import os
@@ -19,9 +19,9 @@ from rampup.errors import Refused
 from rampup.sandbox.layout import Layout, Options
 
 FIRST_PORT, LAST_PORT = 30_000, 32_767
-"""Jobs use 12000-29999, and from 32768 on the kernel hands out ports by itself."""
+"""Jobs use 12000 to 29999, and the kernel hands out the ports from 32768 on."""
 SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where daemons are; not on the PATH of ordinary users."""
+"""Where the daemons are; these folders are not on the PATH of ordinary users."""
 CLIENTS = (
     "sbatch",
     "srun",
@@ -56,13 +56,13 @@ DATABASE_SETTINGS = ("MYSQL_", "MARIADB_", "MUNGE_")
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """What the configuration needs to know."""
+    """The facts that the configuration needs."""
 
     user: str
     host: str
     memory_mb: int
     ports: tuple[int, ...]
-    """slurmctld's, slurmdbd's, then one per node."""
+    """The ports of slurmctld and slurmdbd, then one per node."""
 
     @property
     def controller_port(self) -> int:
@@ -77,7 +77,7 @@ class Machine(Struct, frozen=True, kw_only=True):
         return self.ports[2:]
 
 
-def describe(ports: tuple[int, ...]) -> Machine:
+def describe_machine(ports: tuple[int, ...]) -> Machine:
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return Machine(
         user=user_name(), host=platform.node().partition(".")[0], memory_mb=memory_mb, ports=ports
@@ -85,7 +85,7 @@ def describe(ports: tuple[int, ...]) -> Machine:
 
 
 def user_name() -> str:
-    """By the user id, as Slurm does it; $USER may lie."""
+    """Look the name up by the user id, as Slurm does; $USER may be wrong."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -93,7 +93,7 @@ def user_name() -> str:
         raise Refused("this user has no name on this machine", hint) from None
 
 
-def program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
     return shutil.which(name, path=search_path())
 
 
@@ -102,22 +102,26 @@ def search_path() -> str:
 
 
 def check_packages(options: Options) -> None:
+    """Refuse when programs are missing, and name the Debian packages that have them."""
     needed = {**PACKAGES, **(ACCOUNTING_PACKAGES if options.accounting else {})}
-    missing = {
-        package: [name for name in names if not program(name)] for package, names in needed.items()
-    }
-    missing = {package: names for package, names in missing.items() if names}
-    if missing:
-        names = ", ".join(name for names in missing.values() for name in names)
+    packages: list[str] = []
+    programs: list[str] = []
+    for package, names in needed.items():
+        missing = [name for name in names if not find_program(name)]
+        programs += missing
+        packages += [package] if missing else []
+    if packages:
         raise Refused(
-            f"a sandbox needs programs that are not here: {names}",
-            f"apt-get install {' '.join(missing)}",
+            f"a sandbox needs programs that are not here: {', '.join(programs)}",
+            f"apt-get install {' '.join(packages)}",
         )
 
 
-def environment(layout: Layout) -> dict[str, str]:
-    """For our own calls and the daemons: this sandbox's Slurm, whatever the user has set for
-    another one."""
+def make_environment(layout: Layout) -> dict[str, str]:
+    """Return the environment for daemons and Slurm commands of this sandbox.
+
+    Settings that the user has made for another Slurm are left out.
+    """
     foreign = (*FOREIGN_SETTINGS, *DATABASE_SETTINGS)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {
@@ -131,17 +135,16 @@ def environment(layout: Layout) -> dict[str, str]:
 
 
 @contextmanager
-def free_ports(count: int) -> Iterator[tuple[int, ...]]:
-    """Ports that nobody else gets while this lasts.
+def reserve_ports(count: int) -> Iterator[tuple[int, ...]]:
+    """Reserve ports for as long as the context lasts.
 
     They stay bound, without listening: Slurm's daemons bind with SO_REUSEADDR and so may take them,
     another sandbox that looks for free ports at the same time binds without it and may not.
     """
     with ExitStack() as held:
         found: list[int] = []
-        candidates = iter(
-            random.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT - FIRST_PORT + 1)
-        )
+        everything = range(FIRST_PORT, LAST_PORT + 1)
+        candidates = iter(random.sample(everything, len(everything)))
         while len(found) < count:
             port = next(candidates, None)
             if port is None:

@@ -1,8 +1,8 @@
-"""A real Slurm of several nodes on this machine, as the calling user: up, status, down.
+"""A sandbox: a real Slurm of several nodes on this machine, run by the calling user.
 
-Called by `rampup sandbox` and by the tests. One directory holds all of it, and a cluster profile
-makes it a place for `rampup run --on`. Touches nothing in /etc or /run and does not need the
-machine's own Slurm, munge or MariaDB.
+`up`, `status` and `down` are called by `rampup sandbox`, by benchmarks and by tests. One directory
+holds everything, and a cluster profile makes it a place for `rampup run --on`. Never touches /etc
+or /run, and never needs the machine's own Slurm, munge or MariaDB.
 """
 
 import fcntl
@@ -21,21 +21,21 @@ from rampup.sandbox import configuration, daemons, leftovers
 from rampup.sandbox.layout import (
     Layout,
     Options,
-    check,
-    find,
-    make,
+    find_layout,
+    make_folders,
     node_names,
-    profile_is_ours,
-    sandboxes,
+    owns_profile,
+    refuse_unusable,
+    sandboxes_folder,
 )
-from rampup.sandbox.machine import Machine, check_packages, describe, free_ports
+from rampup.sandbox.machine import Machine, check_packages, describe_machine, reserve_ports
 
 Say = Callable[[str], None]
 KEY_BYTES = 128
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """What there is of a sandbox just now."""
+    """The state of a sandbox just now."""
 
     name: str
     state: str
@@ -44,19 +44,21 @@ class Status(Struct, frozen=True, kw_only=True):
     slurm_conf: str
     options: dict[str, Any]
     daemons: dict[str, int | None]
-    """The process id of each, None for one that is gone."""
+    """The process id of each daemon, None for one that is gone."""
     nodes: list[dict[str, str]]
     jobs: list[dict[str, str]]
 
 
 def up(name: str, options: Options, say: Say) -> tuple[Status, bool]:
-    """Bring it up; whether it had to be started. What a crash left of an earlier one is removed
-    first."""
-    layout = find(name)
-    check(layout)
+    """Start a sandbox unless it is up; returns its status, and whether it had to be started.
+
+    The remains of an earlier one that crashed are removed first.
+    """
+    layout = find_layout(name)
+    refuse_unusable(layout)
     check_packages(options)
-    with locked():
-        refuse_elsewhere(layout)
+    with lock_sandboxes():
+        refuse_other_host(layout)
         found = status(name)
         if found.state == "up":
             return found, False
@@ -64,8 +66,8 @@ def up(name: str, options: Options, say: Say) -> tuple[Status, bool]:
             say(f"removing what is left of an earlier {name}")
         remove(layout)
         try:
-            layout = make(layout, options)
-            start(layout, options, say)
+            layout = make_folders(layout, options)
+            start_daemons(layout, options, say)
         except OSError as error:
             leftovers.end_all(layout)
             hint = f"check the free space: df -h {layout.directory}"
@@ -77,22 +79,23 @@ def up(name: str, options: Options, say: Say) -> tuple[Status, bool]:
 
 
 def down(name: str) -> bool:
-    """Stop and remove everything; False when there was nothing."""
-    layout = find(name)
+    """Stop and remove a sandbox; returns False when there was none."""
+    layout = find_layout(name)
     if os.environ.get("SLURM_CONF") == str(layout.slurm_conf) and "SLURM_JOB_ID" in os.environ:
         raise Refused(
             f"this shell runs in a job of sandbox {name}",
             "leave it with `exit`, then take the sandbox down",
         )
-    with locked():
-        refuse_elsewhere(layout)
+    with lock_sandboxes():
+        refuse_other_host(layout)
         existed = layout.directory.exists()
         remove(layout)
     return existed
 
 
 def status(name: str) -> Status:
-    layout = find(name)
+    """Return the status of a sandbox, which need not exist."""
+    layout = find_layout(name)
     record = layout.record()
     living = {
         daemon: fact["pid"] if processes.is_alive(fact) else None
@@ -100,34 +103,39 @@ def status(name: str) -> Status:
     }
     complete = bool(record.get("ready")) and None not in living.values()
     answering = living.get("slurmctld") is not None and living.get("munged") is not None
+    state = "damaged" if layout.directory.exists() else "down"
     return Status(
         name=name,
-        state="up" if complete else "damaged" if layout.directory.exists() else "down",
+        state="up" if complete else state,
         directory=str(layout.directory),
         slurm_conf=str(layout.slurm_conf),
         options=record.get("options", {}),
         daemons=living,
-        nodes=nodes(layout) if answering else [],
-        jobs=jobs(layout) if answering else [],
+        nodes=list_nodes(layout) if answering else [],
+        jobs=list_jobs(layout) if answering else [],
     )
 
 
-def nodes(layout: Layout) -> list[dict[str, str]]:
-    return rows(layout, "sinfo", "-N", node="%N", state="%t", cpus="%c", memory_mb="%m", gres="%G")
-
-
-def jobs(layout: Layout) -> list[dict[str, str]]:
-    return rows(
-        layout, "squeue", job="%i", partition="%P", state="%T", time="%M", where="%R", job_name="%j"
+def list_nodes(layout: Layout) -> list[dict[str, str]]:
+    return query_rows(
+        layout, "sinfo", "-N", node="%N", state="%t", cpus="%c", memory_mb="%m", gres="%G"
     )
 
 
-def rows(layout: Layout, program: str, *flags: str, **columns: str) -> list[dict[str, str]]:
-    """What sinfo or squeue say, each row once: sinfo has one per node and partition.
+def list_jobs(layout: Layout) -> list[dict[str, str]]:
+    columns = {"job": "%i", "partition": "%P", "state": "%T", "time": "%M", "where": "%R"}
+    return query_rows(layout, "squeue", **columns, job_name="%j")
 
-    The last column may hold anything; what follows a line break in it is left out.
+
+def query_rows(layout: Layout, program: str, *flags: str, **columns: str) -> list[dict[str, str]]:
+    """Ask sinfo or squeue for columns, and return each row once.
+
+    sinfo prints one row per node and partition. The last column may hold any text; the part of it
+    after a line break is left out.
     """
-    text = daemons.call(layout, program, *flags, "--noheader", "-o", "\t".join(columns.values()))
+    text = daemons.call_slurm(
+        layout, program, *flags, "--noheader", "-o", "\t".join(columns.values())
+    )
     cells = [tuple(line.split("\t", len(columns) - 1)) for line in text.split("\n")]
     return [
         dict(zip(columns, row, strict=True))
@@ -139,9 +147,9 @@ def rows(layout: Layout, program: str, *flags: str, **columns: str) -> list[dict
 # starting -----------------------------------------------------------------------------------------
 
 
-def start(layout: Layout, options: Options, say: Say) -> None:
-    with free_ports(2 + options.nodes) as ports:
-        machine = describe(ports)
+def start_daemons(layout: Layout, options: Options, say: Say) -> None:
+    with reserve_ports(2 + options.nodes) as ports:
+        machine = describe_machine(ports)
         write_files(layout, options, machine)
         by_daemon = dict(zip(("slurmctld", "slurmdbd", *node_names(options)), ports, strict=True))
         layout.write_record({**layout.record(), "ports": by_daemon})
@@ -159,16 +167,16 @@ def start(layout: Layout, options: Options, say: Say) -> None:
             daemons.start(layout, node)
         wait_until_idle(layout, options)
     layout.profile.parent.mkdir(parents=True, exist_ok=True)
-    layout.profile.write_text(configuration.profile(layout, options), encoding="utf-8")
+    layout.profile.write_text(configuration.render_profile(layout, options), encoding="utf-8")
     layout.write_record({**layout.record(), "ready": True})
 
 
 def write_files(layout: Layout, options: Options, machine: Machine) -> None:
     texts = {
-        layout.slurm_conf: configuration.slurm_conf(layout, options, machine),
-        layout.gres_conf: configuration.gres_conf(layout, options),
-        layout.slurmdbd_conf: configuration.slurmdbd_conf(layout, machine),
-        layout.mariadb_conf: configuration.mariadb_conf(layout, machine),
+        layout.slurm_conf: configuration.render_slurm_conf(layout, options, machine),
+        layout.gres_conf: configuration.render_gres_conf(layout, options),
+        layout.slurmdbd_conf: configuration.render_slurmdbd_conf(layout, machine),
+        layout.mariadb_conf: configuration.render_mariadb_conf(layout, machine),
     }
     for path, text in texts.items():
         write_private(path, text.encode())
@@ -184,37 +192,25 @@ def write_private(path: Path, data: bytes) -> None:
 
 def add_account(layout: Layout, machine: Machine) -> None:
     account = configuration.ACCOUNT
-    daemons.call(layout, "sacctmgr", "-i", "add", "cluster", layout.name)
-    daemons.call(
-        layout,
-        "sacctmgr",
-        "-i",
-        "add",
-        "account",
-        account,
-        "Description=sandbox",
-        "Organization=rampup",
+    additions = (
+        ("cluster", layout.name),
+        ("account", account, "Description=sandbox", "Organization=rampup"),
+        ("user", machine.user, f"Account={account}", f"DefaultAccount={account}"),
     )
-    daemons.call(
-        layout,
-        "sacctmgr",
-        "-i",
-        "add",
-        "user",
-        machine.user,
-        f"Account={account}",
-        f"DefaultAccount={account}",
-    )
+    for words in additions:
+        daemons.call_slurm(layout, "sacctmgr", "-i", "add", *words)
 
 
 def wait_until_idle(layout: Layout, options: Options) -> None:
     waiting = set(node_names(options))
 
     def idle() -> bool:
-        waiting.difference_update(row["node"] for row in nodes(layout) if row["state"] == "idle")
+        waiting.difference_update(
+            row["node"] for row in list_nodes(layout) if row["state"] == "idle"
+        )
         return not waiting
 
-    daemons.wait(layout, idle, lambda: min(waiting))
+    daemons.wait_until(layout, idle, lambda: min(waiting))
 
 
 # stopping -----------------------------------------------------------------------------------------
@@ -226,12 +222,12 @@ def remove(layout: Layout) -> None:
         shutil.rmtree(layout.short, ignore_errors=True)
     if layout.directory.exists():
         shutil.rmtree(layout.directory)
-    if profile_is_ours(layout):
+    if owns_profile(layout):
         layout.profile.unlink()
 
 
-def refuse_elsewhere(layout: Layout) -> None:
-    """A home directory may be shared by several machines."""
+def refuse_other_host(layout: Layout) -> None:
+    """Refuse a sandbox of another machine: several may share a home directory."""
     host = layout.record().get("host", processes.host())
     if host != processes.host():
         hint = f"go there, or use another --name; if that machine is gone: rm -r {layout.directory}"
@@ -239,14 +235,15 @@ def refuse_elsewhere(layout: Layout) -> None:
 
 
 @contextmanager
-def locked() -> Iterator[None]:
-    """One `up` or `down` at a time."""
+def lock_sandboxes() -> Iterator[None]:
+    """Let one `up` or `down` at a time change the sandboxes of this user."""
+    folder = sandboxes_folder()
     try:
-        sandboxes().mkdir(parents=True, exist_ok=True)
-        lock = os.open(sandboxes() / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         hint = "set XDG_STATE_HOME to a directory that you can write"
-        raise Refused(f"can't write in {sandboxes()}: {error.strerror}", hint) from None
+        raise Refused(f"can't write in {folder}: {error.strerror}", hint) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

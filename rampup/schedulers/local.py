@@ -1,25 +1,60 @@
-"""The `local` scheduler: this machine, at once, no queue. Starts, cancels and asks for the launcher
-of a run."""
+"""The scheduler `local`: this machine, at once, no queue. It starts the supervisor of a run, and
+ends it."""
 
 import os
 import select
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rampup.core import processes
-from rampup.core.spec import Plan
+from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import SchedulerError
+from rampup.launchers import find_launcher
 from rampup.rundir.files import RunDir
+from rampup.schedulers.base import NO_SHARE, Command, JobRef, Scheduler
 
 CANCEL_WAIT_S = 45.0
 """A run that saves before it ends may take so long."""
 
 
-def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
+class Local(Scheduler):
+    name = "local"
+    title = "this machine"
+    launchers = ("spawn", "mpirun")
+    is_here = True
+
+    def render_command(self, spec: RunSpec, run_dir: Path) -> Command:
+        before = find_launcher(spec.cluster.launcher).command_here(spec.resources.tasks_per_node)
+        env: dict[str, str] = {}
+        if spec.resources.devices is not None:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, spec.resources.devices))
+        return Command(supervisor_argv(run_dir, before), env, spec.cwd)
+
+    def submit(
+        self, run: RunDir, spec: RunSpec, detach: bool, share: Mapping[str, str] = NO_SHARE
+    ) -> subprocess.Popen[bytes]:
+        return start_supervisor(run, self.render_command(spec, run.path), detach)
+
+    def cancel(self, run: RunDir, cluster: Cluster, job: JobRef | None) -> None:
+        stop_supervisor(run)
+
+
+def supervisor_argv(run_dir: Path, ranks_by: Sequence[str] = ()) -> tuple[str, ...]:
+    """The supervisor of a run; `ranks_by` are the words before rank.py where another program starts
+    the ranks."""
+    # -P: a file named like a module of ours in the user's directory must not be imported instead
+    argv = (sys.executable, "-P", "-m", "rampup.runtime.supervisor", str(run_dir))
+    return (*argv, *(f"--ranks-by={word}" for word in ranks_by))
+
+
+def start_supervisor(run: RunDir, command: Command, detach: bool) -> subprocess.Popen[bytes]:
     """Start the launcher. In the foreground it ends with us; detached it outlives us and the
     terminal."""
-    argv, before_us = list(plan.argv), len(run.attempt_numbers())
+    argv, before_us = list(command.argv), len(run.attempt_numbers())
     if not detach:
         argv.append(f"--foreground-of={os.getpid()}")
     # A signal that comes while Python starts up waits, blocked, until the launcher asks for it.
@@ -27,8 +62,8 @@ def submit(run: RunDir, plan: Plan, detach: bool) -> subprocess.Popen[bytes]:
     try:
         launcher = subprocess.Popen(
             argv,
-            cwd=plan.cwd,
-            env={**os.environ, **plan.env},
+            cwd=command.cwd,
+            env={**os.environ, **command.env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE if detach else None,
@@ -56,8 +91,9 @@ def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes], before_us: in
             )
 
 
-def cancel(run: RunDir) -> None:
-    """Ask the launcher to stop the run in good order, and wait until it has."""
+def stop_supervisor(run: RunDir) -> None:
+    """Ask the supervisor, or the job script inside an allocation, to end the run; wait until it
+    has."""
     attempt = run.last_attempt()
     launcher = attempt.facts if attempt is not None else None
     if not launcher or "pid" not in launcher:  # not begun, or a job script inside an allocation

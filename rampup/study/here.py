@@ -15,14 +15,16 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from rampup.core import processes
+from rampup.diagnose.preflight import accept_alike
 from rampup.errors import RampupError, SchedulerError
-from rampup.rundir.files import RunDir, State
-from rampup.runs import resume as restart
-from rampup.runs.create import start
-from rampup.runs.state import state_of
-from rampup.schedulers.slurm.packs import share_of
+from rampup.rundir.files import RunDir
+from rampup.runs import resume
+from rampup.runs.plan import make_plan
+from rampup.runs.start import start
+from rampup.runs.state import State, state_of
+from rampup.schedulers import find_scheduler
 from rampup.study.code import SharedCode
-from rampup.study.members import Ids, Known, Member, Study, make, refuse_unless_ended, spec_again
+from rampup.study.members import Ids, Known, Member, Study, make, rebuild_spec, refuse_unless_ended
 
 POLL_S = 0.1
 Tell = Callable[[str], None]
@@ -53,10 +55,10 @@ class Here:
 
     def take(self, run: RunDir, is_new: bool) -> None:
         """From here on it is pending, as long as this process lives."""
-        with contextlib.nullcontext() if is_new else restart.alone(run):
+        with contextlib.nullcontext() if is_new else resume.resume_alone(run):
             if not is_new:
                 refuse_unless_ended(run)
-                restart.end_leftovers(run)
+                resume.end_leftovers(run)
             run.record(
                 "submitted", scheduler="local", waits=True, **processes.identify(os.getpid())
             )
@@ -94,9 +96,12 @@ class Here:
         spec, share = member.point.spec, self.share(member)
         with contextlib.ExitStack() as undo:
             if member.run is not None:
-                undo.enter_context(restart.alone(run))
-                undo.enter_context(restart.undone_unless_started(run))
-                restart.rewrite(run, spec := spec_again(run, spec), self.code.take, self.tell)
+                undo.enter_context(resume.resume_alone(run))
+                undo.enter_context(resume.rollback_on_error(run))
+                spec = rebuild_spec(run, spec)
+                checked = accept_alike(make_plan(spec, run.path))
+                if note := resume.rewrite(run, checked, self.code.take):
+                    self.tell(f"note: {note}")
             process = start(run, spec, detach=False, share=share)
         if process is None:
             raise SchedulerError(f"run {run.id} was given to a queue", "rampup list")
@@ -111,7 +116,8 @@ class Here:
         if self.at_once == 1:
             return {}
         each = {"SLURM_MEM_PER_NODE": str(int(memory) // self.at_once)} if memory.isdigit() else {}
-        return {**share_of(member.point.spec), **each}
+        spec = member.point.spec
+        return {**find_scheduler(spec.cluster.scheduler).share(spec), **each}
 
     def collect(self) -> None:
         for slot, (member, run, process) in list(self.going.items()):

@@ -1,36 +1,40 @@
-"""From the members of a study to jobs of Slurm: arrays, or packs of K at a time. Called by `sweep`.
+"""From the members of a study to jobs: arrays, or packs of K at a time. Called by `sweep`.
 
-Runs that ask sbatch for the same are one group, and each group is checked once against the site.
+Runs that ask the scheduler for the same are one group, and each group is checked once against the site.
 All runs are made before the first is submitted. A submission is written down in its runs before and
 after: whatever happens in between, it is not made twice.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
-from rampup.diagnose.preflight import Finding, preflight, preflight_alike
-from rampup.errors import RampupError, SchedulerError
+from rampup.diagnose.preflight import accept_alike, preflight, preflight_alike
+from rampup.errors import RampupError, Refused, SchedulerError
 from rampup.rundir import find as runs
+from rampup.rundir import records
 from rampup.rundir.files import RunDir
-from rampup.runs import resume as restart
-from rampup.runs.state import job_of, look
-from rampup.schedulers.slurm import arrays
-from rampup.schedulers.slurm import packs as pack
-from rampup.schedulers.slurm import submit as slurm
+from rampup.runs import resume
+from rampup.runs.create import plan_new_run
+from rampup.runs.plan import make_plan
+from rampup.runs.state import find_job, observe
+from rampup.schedulers import find_scheduler
+from rampup.schedulers.base import Scheduler
 from rampup.study.code import SharedCode
 from rampup.study.members import (
     Ids,
     Member,
     Study,
     make,
+    rebuild_spec,
     record_submission,
     refuse_unless_ended,
-    spec_again,
 )
 
 Tell = Callable[[str], None]
@@ -45,6 +49,10 @@ class Group(Struct, frozen=True):
     @property
     def spec(self) -> RunSpec:
         return self.members[0].point.spec
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return find_scheduler(self.spec.cluster.scheduler)
 
 
 class Way(Struct, frozen=True):
@@ -62,9 +70,9 @@ class Way(Struct, frozen=True):
         """What one sbatch submits: the whole group in a pack, or as much of it as an array may
         have."""
         groups = groups_of(members, root)
-        size = (
-            arrays.largest(groups[0].spec.cluster) if groups and not self.at_once else len(members)
-        )
+        size = len(members)
+        if groups and not self.at_once:
+            size = groups[0].scheduler.read_array_limit(groups[0].spec.cluster)
         return [
             Group(group.members[first : first + size], group.request)
             for group in groups
@@ -74,16 +82,19 @@ class Way(Struct, frozen=True):
     def script(self, study: Study, folder: Path, name: str, group: Group) -> str:
         count = len(group.members)
         if self.at_once:
-            return pack.script(
-                study.name, folder, name, group.spec, count, min(self.at_once, count)
-            )
-        return arrays.script(study.name, folder, name, group.request, count, self.throttle)
+            at_once = min(self.at_once, count)
+            return group.scheduler.render_pack(study.name, folder, name, group.spec, count, at_once)
+        return group.scheduler.render_array(
+            study.name, folder, name, group.request, count, self.throttle
+        )
 
 
 def groups_of(members: Sequence[Member], root: Path) -> list[Group]:
     found: dict[tuple[tuple[str, str], ...], list[Member]] = {}
     for member in members:
-        found.setdefault(arrays.request_of(member.point.spec, root), []).append(member)
+        spec = member.point.spec
+        request = find_scheduler(spec.cluster.scheduler).describe_request(spec, root)
+        found.setdefault(request, []).append(member)
     return [Group(mine, request) for request, mine in found.items()]
 
 
@@ -99,11 +110,11 @@ def check(members: Sequence[Member], root: Path, at_once: int | None, tell: Tell
     notes: dict[Finding, None] = {}
 
     def alone(spec: RunSpec) -> None:
-        notes.update(dict.fromkeys(preflight(spec, root)))
+        notes.update(dict.fromkeys(preflight(plan_new_run(spec, root)).notes))
 
     def together(spec: RunSpec) -> None:
         try:
-            preflight(spec, root)  # what it notes is of a size that nobody typed
+            preflight(plan_new_run(spec, root))  # its notes are of a size that nobody typed
         except RampupError as error:
             hint = f"a smaller K, or {error.hint}"
             raise type(error)(
@@ -113,7 +124,7 @@ def check(members: Sequence[Member], root: Path, at_once: int | None, tell: Tell
     refuse_one_of({label: group.spec for label, group in groups.items()}, alone)
     if at_once:
         whole = {
-            label: pack.scaled(group.spec, min(at_once, len(group.members)))
+            label: group.scheduler.scale(group.spec, min(at_once, len(group.members)))
             for label, group in groups.items()
         }
         refuse_one_of(whole, together)
@@ -199,21 +210,21 @@ class Launch(Struct, frozen=True):
         self.go_on_or_stop("nothing was submitted")
         if member.run is None:
             return make(self.study, member.point, ids.new(), self.code)
-        undo.enter_context(restart.alone(member.run))
-        undo.enter_context(restart.undone_unless_started(member.run))
+        undo.enter_context(resume.resume_alone(member.run))
+        undo.enter_context(resume.rollback_on_error(member.run))
         refuse_unless_ended(member.run)
-        restart.rewrite(
-            member.run, spec_again(member.run, member.point.spec), self.code.take, self.tell
-        )
+        plan = make_plan(rebuild_spec(member.run, member.point.spec), member.run.path)
+        note = resume.rewrite(member.run, accept_alike(plan), self.code.take)
+        if note:
+            self.tell(f"note: {note}")
         return member.run
 
     def submit(self, batch: Batch) -> str:
         """One sbatch."""
         cluster, name = batch.group.spec.cluster, f"{self.study.name}-{runs.new_run_id()}"
-        folder = arrays.make_folder(self.study.folder, self.way.kind)
-        file = arrays.write(
-            folder, batch.runs, self.way.script(self.study, folder, name, batch.group)
-        )
+        folder = make_folder(self.study.folder, self.way.kind)
+        script = self.way.script(self.study, folder, name, batch.group)
+        file = write_job(folder, batch.runs, script)
         asked = {
             "cluster": cluster.name,
             "job_name": name,
@@ -221,10 +232,33 @@ class Launch(Struct, frozen=True):
         }
         for task, run in enumerate(batch.runs):
             run.record("submitting", task=task, **asked)
-        job = slurm.submit_script(cluster, file, name)
+        job = batch.group.scheduler.submit_script(cluster, file, name)
         for task, run in enumerate(batch.runs):
-            record_submission(run, {**asked, "task": task}, job)
+            record_submission(run, cluster.scheduler, {**asked, "task": task}, job)
         return job
+
+
+def make_folder(parent: Path, kind: str) -> Path:
+    """The next array-<n> or pack-<n>."""
+    number = 1
+    while True:
+        folder = parent / f"{kind}-{number}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise Refused(f"can't make {folder}: {error.strerror}", "set RAMPUP_RUNS") from None
+
+
+def write_job(folder: Path, runs: Sequence[RunDir], text: str) -> Path:
+    """The script, and a link to each run."""
+    for number, run in enumerate(runs):
+        (folder / str(number)).symlink_to(os.path.relpath(run.path, folder))
+    file = folder.with_name(f"{folder.name}.sh")
+    records.write_text(file, text)
+    return file
 
 
 def after(error: SchedulerError, done: int, count: int) -> SchedulerError:
@@ -236,17 +270,17 @@ def after(error: SchedulerError, done: int, count: int) -> SchedulerError:
 
 
 def end_leftovers(again: Sequence[RunDir], cluster: Cluster) -> None:
-    """As restart.end_leftovers, with one scancel for each array."""
+    """As resume.end_leftovers, with one call for each array."""
     jobs: dict[str, list[str]] = {}
     for run in again:
         submitted = run.recorded("submitted") or {}
-        asked = job_of(run, look(run).facts, submitted)
-        if asked is None or asked[0] != cluster.name:
-            restart.end_leftovers(run)
+        asked = find_job(run, observe(run).facts, submitted)
+        if asked is None or asked.cluster != cluster.name:
+            resume.end_leftovers(run)
         elif not submitted.get("packed"):  # a pack is the job of other runs too
-            jobs.setdefault(asked[2], []).append(asked[1])
+            jobs.setdefault(asked.name, []).append(asked.job)
     for name, mine in jobs.items():
-        slurm.cancel_jobs(cluster, name, mine)
+        find_scheduler(cluster.scheduler).cancel_jobs(cluster, name, mine)
 
 
 def with_share(member: Member, cpus: int, at_once: int) -> Member:

@@ -17,13 +17,14 @@ from msgspec.structs import replace
 
 from rampup.config.clusters import of_run
 from rampup.core.spec import RunSpec
+from rampup.diagnose.preflight import accept_alike
 from rampup.errors import Refused, UsageError, nearest
 from rampup.rundir import find as runs
-from rampup.rundir.files import RunDir, State
-from rampup.runs import resume as restart
-from rampup.runs.create import create_run
-from rampup.runs.state import look, states_of
-from rampup.schedulers.slurm import submit as slurm
+from rampup.rundir.files import RunDir
+from rampup.runs import resume
+from rampup.runs.create import create_run, plan_new_run
+from rampup.runs.state import State, observe, states_of
+from rampup.schedulers import find_scheduler
 from rampup.study.code import SharedCode
 from rampup.study.grid import Point
 
@@ -98,7 +99,7 @@ def members_of(study: Study, points: Sequence[Point]) -> list[Member]:
     for run in study.runs():
         found.setdefault(run.run.get("point_id", ""), run)
     find_lost_submissions(found.values())
-    states = states_of([look(run) for run in found.values()], fresh_s=0.0)
+    states = states_of([observe(run) for run in found.values()], fresh_s=0.0)
     for run in found.values():
         # who made it did not come so far
         if run.recorded("submitted") is None and run.last_attempt() is None:
@@ -120,24 +121,26 @@ def find_lost_submissions(
             continue
         key = asked.get("cluster", ""), asked.get("job_name", "")
         if key not in known:
-            known[key] = jobs_named(*key, run)
+            known[key] = find_jobs(*key, run)
         if known[key]:
-            record_submission(run, asked, known[key][0])
+            kept = run.config.get("cluster", {}).get("scheduler", "")
+            record_submission(run, kept, asked, known[key][0])
 
 
-def jobs_named(cluster: str, job_name: str, run: RunDir) -> list[str]:
+def find_jobs(cluster: str, job_name: str, run: RunDir) -> list[str]:
     try:
-        return slurm.find_by_name(of_run(cluster, run.config.get("cluster", {})), job_name)
+        profile = of_run(cluster, run.config.get("cluster", {}))
+        return find_scheduler(profile.scheduler).find_jobs(profile, job_name)
     except Refused:  # a sandbox that was taken down, and its jobs with it
         return []
 
 
-def record_submission(run: RunDir, asked: dict[str, object], job: str) -> None:
+def record_submission(run: RunDir, scheduler: str, asked: dict[str, object], job: str) -> None:
     """`asked` is what was written down before the job had an id."""
     kept = {key: asked[key] for key in ("cluster", "job_name", "packed") if key in asked}
     run.record(
         "submitted",
-        scheduler="slurm",
+        scheduler=scheduler,
         job=job if asked.get("packed") else f"{job}_{asked['task']}",
         **kept,
     )
@@ -167,19 +170,20 @@ class Ids:
 
 def make(study: Study, point: Point, run_id: str, code: SharedCode) -> RunDir:
     about = {"study": study.name, "point": point.values, "point_id": point.id}
-    return create_run(point.spec, study.root, run_id, code.take, about)
+    checked = accept_alike(plan_new_run(point.spec, study.root, run_id))
+    return create_run(checked, code.take, about)
 
 
 def refuse_unless_ended(run: RunDir) -> None:
     """Somebody may have resumed it meanwhile. One that was never submitted is nobody else's: we
     have the study."""
     if run.recorded("submitted") is not None or run.last_attempt() is not None:
-        restart.refuse_unless_ended(run, fresh_s=2.0)
+        resume.refuse_unless_ended(run, fresh_s=2.0)
 
 
-def spec_again(run: RunDir, spec: RunSpec) -> RunSpec:
+def rebuild_spec(run: RunDir, spec: RunSpec) -> RunSpec:
     """What the run was, with the resources, the place and the code of today."""
-    before = restart.spec_again(run, None, {}, ())
+    before = resume.rebuild_spec(run, None, {}, ())
     return replace(
         before, resources=spec.resources, cluster=spec.cluster, checkpoint=spec.checkpoint
     )

@@ -12,10 +12,10 @@ from rampup.core import processes
 from rampup.errors import SchedulerError
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
-from rampup.runs import create as submit
-from rampup.runs.state import job_of, look
+from rampup.runs.state import find_job, observe
+from rampup.runs.stop import cancel
+from rampup.schedulers import find_scheduler
 from rampup.schedulers.local import CANCEL_WAIT_S
-from rampup.schedulers.slurm import submit as slurm
 from rampup.study.members import Study
 
 
@@ -51,18 +51,20 @@ def cancel_all(going: Sequence[RunDir], saving: Sequence[RunDir] = ()) -> None:
     busy = {
         asked
         for run in saving
-        if (asked := job_of(run, look(run).facts, run.recorded("submitted") or {}))
+        if (asked := find_job(run, observe(run).facts, run.recorded("submitted") or {}))
     }
     jobs: dict[tuple[str, str], dict[str, RunDir]] = {}
     for run in going:
         submitted = run.recorded("submitted") or {}
-        asked = job_of(run, look(run).facts, submitted)
-        if asked is not None and (submitted.get("packed") or slurm.is_task(asked[1])):
+        asked = find_job(run, observe(run).facts, submitted)
+        own_name = f"{run.run.get('name')}-{run.id}"
+        if asked is not None and (submitted.get("packed") or asked.name != own_name):
             run.record("cancelled", by="rampup cancel")
             if asked not in busy:
-                jobs.setdefault((asked[0], asked[2]), {})[asked[1]] = run
+                jobs.setdefault((asked.cluster, asked.name), {})[asked.job] = run
         else:
-            submit.cancel(run)
+            cancel(run)
     for (cluster, name), mine in jobs.items():
         one = next(iter(mine.values()))
-        slurm.cancel_jobs(of_run(cluster, one.config.get("cluster", {})), name, list(mine))
+        profile = of_run(cluster, one.config.get("cluster", {}))
+        find_scheduler(profile.scheduler).cancel_jobs(profile, name, list(mine))

@@ -195,13 +195,13 @@ def test_a_rank_that_raises_ends_the_run_with_its_traceback(cases: dict[str, Cas
 
 
 WORLDS = """
-from rampup.engines.keras.world import world_of
+from rampup.engines.keras.world import build_world
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 context = RankContext(rank=0, local_rank=0, world_size=2, local_world_size=2, attempt=1, threads=1)
 for devices in (["GPU:0", "GPU:1"], ["CPU:0"]):
     try:
-        world_of("horovod", context, devices)
+        build_world("horovod", context, devices)
     except RampupError as error:
         print(error.message, "|", error.hint)
 """

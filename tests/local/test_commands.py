@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from rampup import rank
-from rampup.launchers import spawn
 from rampup.rundir import files as rundir
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import write_json
+from rampup.schedulers.local import supervisor_argv
 
 HOSTILE = (
     "two words",
@@ -88,7 +88,7 @@ def test_a_taken_port_is_avoided(cli) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", rank.first_port(f"{run.path}/1", 0)))
         holder.listen()
-        subprocess.run(spawn.argv(run.path), check=True, timeout=30)
+        subprocess.run(supervisor_argv(run.path), check=True, timeout=30)
     assert run.attempt(1).rank_log(1).read_text() == f"{rank.first_port(f'{run.path}/1', 1)}\n"
 
 

@@ -14,7 +14,7 @@ import pytest
 from conftest import Cli
 from pages import ROOT
 
-from rampup.sandbox.leftovers import all_pids, command_of, environment_of
+from rampup.sandbox.leftovers import all_pids, read_command, read_environment
 
 HEAVY = {"torch": ROOT / "benchmarks" / "heavy", "keras": ROOT / "benchmarks" / "heavy_keras"}
 KILLS = {("torch", 1): 7, ("torch", 2): 5, ("torch", 3): 3, ("keras", 1): 3, ("keras", 2): 2}
@@ -53,9 +53,11 @@ def loop(cli: Cli, touch: str = "") -> tuple[str, str]:
 
 def still_running(cli: Cli) -> list[list[str]]:
     folder = str(cli.runs)
-    commands = {pid: command_of(pid) for pid in all_pids()}
+    commands = {pid: read_command(pid) for pid in all_pids()}
     ours = {
-        pid for pid in commands if environment_of(pid).get("RAMPUP_RUN_DIR", "").startswith(folder)
+        pid
+        for pid in commands
+        if read_environment(pid).get("RAMPUP_RUN_DIR", "").startswith(folder)
     }
     return [
         words

@@ -138,15 +138,15 @@ def test_doctor_lists_the_devices(cli: Cli) -> None:
 
 WORLDS = """
 from rampup.engines.keras import setup as keras_setup
-from rampup.engines.keras.world import world_of
+from rampup.engines.keras.world import build_world
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
 context = RankContext()
 devices = keras_setup.prepare(context, 0, None, None, cpu_devices=2)
-print(world_of("multiworker", context, devices).replicas)
+print(build_world("multiworker", context, devices).replicas)
 try:
-    world_of("horovod", context, devices)
+    build_world("horovod", context, devices)
 except RampupError as error:
     print(error.message)
 """
@@ -188,8 +188,8 @@ class Gone:  # the first rank heard the last word and ended before it had answer
             raise errors.UnavailableError(None, None, "Socket closed")
 
 
-world.rank, keras_world.coordination = 1, Gone
-print(world.leave())
+world.rank, keras_world.coordination_service = 1, Gone
+print(world.final_barrier())
 """
 
 

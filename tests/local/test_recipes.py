@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rampup.launchers import spawn
 from rampup.rundir.files import RunDir
+from rampup.schedulers.local import supervisor_argv
 
 
 def test_polyfit(cli) -> None:
@@ -20,7 +20,7 @@ def test_polyfit(cli) -> None:
 def test_polyfit_goes_on_from_its_last_checkpoint(cli) -> None:
     whole = cli.json("run", "polyfit", "steps=1200")
     # what a requeued job does
-    subprocess.run(spawn.argv(Path(whole["dir"])), check=True, timeout=60)
+    subprocess.run(supervisor_argv(Path(whole["dir"])), check=True, timeout=60)
     again = cli.json("show", whole["id"])
     assert RunDir(whole["dir"]).attempt(2).resume_step() == 1000
     assert {**again["metrics"], "t": 0} == {**whole["metrics"], "t": 0}, (
@@ -99,7 +99,7 @@ def test_a_second_attempt_goes_on_in_the_middle_of_an_epoch(cli) -> None:
     config = Path(parts["dir"]) / "config.json"
     config.write_text(config.read_text().replace('"max_steps": 50', '"max_steps": 100'))
     # what a requeued job does
-    subprocess.run(spawn.argv(Path(parts["dir"])), check=True, timeout=60)
+    subprocess.run(supervisor_argv(Path(parts["dir"])), check=True, timeout=60)
     assert cli.json("show", parts["id"])["attempts"] == 2
     states = [
         torch.load(Path(run["dir"]) / "checkpoints/step-100/state.pt", weights_only=True)

@@ -16,10 +16,10 @@ import pytest
 
 from rampup import rank
 from rampup.diagnose.why.explain import Answer, explain
-from rampup.launchers import spawn
 from rampup.rundir import files as rundir
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import write_json
+from rampup.schedulers.local import supervisor_argv
 
 BROKEN = {
     # problem: a script that has it, what the first line says, what the remedy says
@@ -44,7 +44,7 @@ BROKEN = {
         from rampup.datasets import fetch
         os.environ["XDG_CACHE_HOME"] = "/nowhere"
         rampup.init()
-        fetch.find_folder("mnist")
+        fetch.folder("mnist")
         """,
         "data set mnist is not on this machine",
         "rampup fetch mnist",
@@ -330,7 +330,7 @@ def test_all_ports_are_taken(cli) -> None:
             holder = held.enter_context(socket.socket())
             holder.bind(("127.0.0.1", rank.first_port(f"{run.path}/1", retry)))
             holder.listen()
-        subprocess.run(spawn.argv(run.path), timeout=30)
+        subprocess.run(supervisor_argv(run.path), timeout=30)
     answer = explain(run)
     assert told(answer)[0] == "ports-taken" and "rampup resume aaaaaa" in answer.finding.remedy
 

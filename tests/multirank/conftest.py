@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rampup.config.recipes import load
-from rampup.core.engines.torch import ENGINES
-from rampup.drill.compare import rows_of
+from rampup.core.engines import ENGINES
+from rampup.drill.comparison import read_rows
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.runtime.checkpoints.state_files import load_state
 
@@ -54,7 +54,9 @@ class Case:
         self.codes: list[int] = []
         self.entry, self.engine, self.recipe = entry, engine, recipe
         self.train = (
-            {name: setting.default for name, setting in ENGINES[engine].items()} | SMALL | train
+            {name: setting.default for name, setting in ENGINES[engine].settings.items()}
+            | SMALL
+            | train
         )
         self.own = train
 
@@ -122,7 +124,7 @@ class Case:
         return model
 
     def rows_without_times(self) -> list[dict[str, Any]]:
-        return rows_of(self.run)
+        return read_rows(self.run)
 
 
 Start = Callable[[dict[str, dict[str, Any]]], dict[str, Case]]

@@ -68,14 +68,14 @@ class Trainer:
             self.model.load_state_dict(before.model.state_dict())
             self.optimizer.load_state_dict(before.optimizer.state_dict())
         scaler = GradScaler("cpu", enabled=False)
-        self.gradients = torch_gradients.gradients_of(case["way"], self.model, scaler, world)
+        self.gradients = torch_gradients.build_gradients(case["way"], self.model, scaler, world)
 
     def step(self, step: int) -> dict[str, Any]:
         gradients, rank = self.gradients, self.world.rank
         if self.case["late"] and step % self.world.size == rank:
             time.sleep(0.02)
         who, stop, save = self.case["wishes"].get(str(step), (-1, False, False))
-        gradients.wish_stop, gradients.wish_save = stop and who == rank, save and who == rank
+        gradients.stop_vote, gradients.save_vote = stop and who == rank, save and who == rank
         self.add_all(self.x[step], self.y[step])
         sent = len(getattr(gradients, "_sent", ()))
         loss = float(gradients.reduce())

@@ -11,9 +11,9 @@ from typing import Any
 
 from rampup.config.recipes import names
 from rampup.config.resolve import Request, resolve
-from rampup.drill.compare import rows_of
+from rampup.drill.comparison import read_rows
 from rampup.rundir.files import AttemptDir, RunDir
-from rampup.runs.plan import job_config
+from rampup.runs.plan import make_config
 
 FOREIGN = Path(__file__).parents[1] / "foreign"
 DEMOS = "lightning.pytorch.demos.boring_classes"
@@ -61,7 +61,7 @@ class Case:
         spec = resolve(Request(target=target, settings=tuple(settings)), FOREIGN)
         self.run.attempt(1).path.mkdir(parents=True)
         self.run.config_file.write_text(
-            json.dumps(job_config(spec, self.run.path, (), target in names()))
+            json.dumps(make_config(spec, self.run.path, (), target in names()))
         )
         engine = (
             "torch" if target in names() and "engine=lightning" not in self.words else "lightning"
@@ -84,7 +84,7 @@ class Case:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        return rows_of(self.run)
+        return read_rows(self.run)
 
     def state(self) -> dict[str, Any]:
         """Of the last checkpoint."""

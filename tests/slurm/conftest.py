@@ -115,23 +115,23 @@ class Sandbox:
     # faults ---------------------------------------------------------------------------------------
 
     def processes(self, node: str | None = None) -> set[int]:
-        return leftovers.processes_of(self.layout, node)
+        return leftovers.find_processes(self.layout, node)
 
     def stop(self, daemon: str) -> None:
         """Kill a daemon: slurmctld, slurmdbd, munged, mariadbd."""
-        leftovers.end(self.layout.record()["daemons"][daemon]["pid"])
+        leftovers.kill(self.layout.record()["daemons"][daemon]["pid"])
 
     def start(self, daemon: str) -> None:
         """Bring back a daemon or a node that was stopped."""
         daemons.start(self.layout, daemon)
-        address = daemons.address(self.layout, daemon)
-        self.wait_for(lambda: daemons.answers(address), f"{daemon} answers")
+        address = daemons.find_address(self.layout, daemon)
+        self.wait_for(lambda: daemons.accepts_connections(address), f"{daemon} answers")
 
     def lose_node(self, node: str) -> None:
         """As when a machine dies: slurmd, job steps and tasks, all at once."""
         while found := self.processes(node):
             for pid in found:
-                leftovers.end(pid)
+                leftovers.kill(pid)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.core.spec import Cluster, Resources, RunSpec
-from rampup.runs.plan import job_script
+from rampup.schedulers.slurm.script import render
 
 ARGUMENTS = [
     'it\'s "quoted" \\ twice\\\\',
@@ -87,7 +87,7 @@ def test_sbatch_reads_directives_as_they_were_given(sandbox: Any, tmp_path: Path
             config_file=None,
             cwd="/",
         )
-        (folder / "job.sh").write_text(job_script(spec, folder))
+        (folder / "job.sh").write_text(render(spec, folder))
         job = sandbox.run("sbatch", "--parsable", str(folder / "job.sh")).strip()
         assert (
             sandbox.run("squeue", "--noheader", "-j", job, "-o", "%k|%D|%j")

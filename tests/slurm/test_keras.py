@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rampup.drill.compare import rows_of
+from rampup.drill.comparison import read_rows
 from rampup.rundir.files import RunDir
 
 pytestmark = pytest.mark.skipif(
@@ -52,7 +52,7 @@ def load_data():
 
 
 def rows(cli: Any, run: str) -> list[dict[str, Any]]:
-    return rows_of(RunDir(cli.json("show", run)["dir"]))
+    return read_rows(RunDir(cli.json("show", run)["dir"]))
 
 
 def test_one_node_against_two_and_the_same_as_two_local_ranks(cli: Any, sandbox: Any) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from rampup.drill.compare import rows_of
+from rampup.drill.comparison import read_rows
 from rampup.rundir.files import RunDir
 
 TORCHRUN_SCRIPT = """
@@ -66,7 +66,7 @@ def test_two_nodes_end_as_four_local_ranks_bit_for_bit(cli, sandbox, mnist: Path
     ours, theirs = (torch.load(file, weights_only=True)["model"] for file in files)
     for name, weights in ours.items():
         assert torch.equal(weights, theirs[name]), name
-    assert rows_of(RunDir(local["dir"])) == rows_of(RunDir(remote["dir"]))
+    assert read_rows(RunDir(local["dir"])) == read_rows(RunDir(remote["dir"]))
 
 
 def test_a_script_written_for_torchrun_runs_untouched(cli, sandbox) -> None:

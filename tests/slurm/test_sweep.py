@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rampup.rundir.files import SUBMITTED_WITHIN_S, RunDir
+from rampup.rundir.files import RunDir
+from rampup.runs.state import SUBMITTED_WITHIN_S
 
 from .conftest import Sandbox
 

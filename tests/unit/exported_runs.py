@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rampup.export.source import Source, read
+from rampup.export.tracker import Source, read_source
 from rampup.rundir.files import RunDir
 
 T0 = 1_794_804_968.0
@@ -62,7 +62,7 @@ def damaged(root: Path) -> Source:
         {"step": 1, "loss": 2.0, "t": -1},
         {"step": 2, "loss": 3.0, "t": 1e12},
     ]
-    return read(make(root, rows=[*rows, {"step": 3, "loss": 4.0, "t": T0 + 1}]))
+    return read_source(make(root, rows=[*rows, {"step": 3, "loss": 4.0, "t": T0 + 1}]))
 
 
 def renamed(run: RunDir, name: str) -> RunDir:

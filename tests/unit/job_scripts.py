@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from rampup.config import clusters as load
 from rampup.core.spec import Cluster, Resources, RunSpec
-from rampup.runs.plan import LAUNCHERS
+from rampup.schedulers import SCHEDULERS
 from rampup.schedulers.slurm import script as slurm_script
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -37,9 +37,7 @@ def make_spec(resources: dict[str, Any] | None = None, **profile: Any) -> RunSpe
 
 
 def render(spec: RunSpec, run_dir: Path = RUN_DIR, python: str = PYTHON) -> str:
-    return slurm_script.job_script(
-        spec, run_dir, LAUNCHERS[spec.cluster.launcher](spec), python, version="1.2.3"
-    )
+    return slurm_script.render(spec, run_dir, python, version="1.2.3")
 
 
 TWO_BY_TWO = {"nodes": 2, "tasks_per_node": 2, "gpus_per_node": 2, "cpus_per_task": 8, "time": "90"}
@@ -132,7 +130,7 @@ def of_a_profile(cluster: Cluster, launcher: str, gpus: int) -> RunSpec:
 PROFILE_CASES = {
     f"{name}-{launcher}-{'gpu' if gpus else 'cpu'}": of_a_profile(cluster, launcher, gpus)
     for name, cluster in profiles().items()
-    for launcher in LAUNCHERS
+    for launcher in SCHEDULERS["slurm"].launchers
     for gpus in (0, 1)
     if not (gpus and name in NO_GPUS)
 }

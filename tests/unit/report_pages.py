@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rampup.report import build, bundle
+from rampup.report import build, vega
 from rampup.rundir.files import RunDir
 
 T0 = 1_794_804_968.0
@@ -87,7 +87,7 @@ def make(
 
 def use_short_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making the real bundle takes seconds: one test does it."""
-    monkeypatch.setattr(bundle, "script_bundle", lambda: "/* bundle */")
+    monkeypatch.setattr(vega, "script_bundle", lambda: "/* bundle */")
 
 
 class Page(HTMLParser):

@@ -9,9 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from rampup.config.clusters import load
+from rampup.core.finding import Finding
 from rampup.core.spec import Resources, RunSpec
 from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused, SchedulerError
+from rampup.runs.plan import make_plan
 from rampup.schedulers.slurm import check as slurm
 from rampup.schedulers.slurm import site as slurm_site
 
@@ -104,14 +106,19 @@ def asking(**resources: Any) -> RunSpec:
     return replace(SPEC, resources=Resources(**resources))
 
 
+def check(spec: RunSpec, root: Path) -> list[Finding]:
+    """The notes of preflight, for a run that would live in `root`."""
+    return list(preflight(make_plan(spec, root / "20260102-030405-x-abc234")).notes)
+
+
 def refusal(tmp_path: Path, spec: RunSpec) -> Refused:
     with pytest.raises(Refused) as caught:
-        preflight(spec, tmp_path)
+        check(spec, tmp_path)
     assert caught.value.hint
     return caught.value
 
 
 def refused_by_slurm(tmp_path: Path, spec: RunSpec = SPEC) -> SchedulerError:
     with pytest.raises(SchedulerError) as caught:
-        preflight(spec, tmp_path)
+        check(spec, tmp_path)
     return caught.value

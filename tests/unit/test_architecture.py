@@ -2,6 +2,7 @@
 what rank.py may use."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 import rampup
 
 PACKAGE = Path(rampup.__file__).parent
+ROOT = Path(__file__).parents[2]
 HEAVY = (
     *("torch", "tensorflow", "numpy", "rich", "altair", "sklearn", "lightning"),
     *("mlflow", "wandb", "tensorboard"),
@@ -48,7 +50,7 @@ ALLOWED = SHARED | CONTROL | JOB
 """Each room with the rooms below it: it may import those, and what they may import. The same list
 is drawn in docs/about/architecture.md."""
 PUBLIC = {
-    "__init__": ("runtime",),
+    "__init__": ("runtime", "torch", "keras", "recipe"),
     "torch": ("engines",),
     "keras": ("engines",),
     "recipe": ("datasets",),
@@ -63,18 +65,7 @@ FRAMEWORK_ROOMS = (
     "torch.py",
 )
 
-YET = {
-    ("recipes", "core"),
-    ("recipes", "data"),
-    ("recipes", "datasets"),
-    ("recipes", "engines"),
-    ("recipes", "errors"),
-    ("runs", "diagnose"),
-    ("runs", "runtime"),
-    ("runtime", "launchers"),
-    ("schedulers", "diagnose"),
-    ("schedulers", "runs"),
-}
+YET = {}
 """What does not fit yet; nothing is added here."""
 
 
@@ -131,6 +122,28 @@ def test_every_room_imports_only_what_lies_below_it() -> None:
 def test_every_room_is_on_the_list() -> None:
     rooms = {room for room, _ in sources()}
     assert rooms - {"recipes"} == set(ALLOWED) | {name for name in PUBLIC if _is_module(name)}
+
+
+def test_the_page_shows_the_list() -> None:
+    rooms = {"shared": SHARED, "control": CONTROL, "job": JOB}
+    lines = []
+    for half, allowed in rooms.items():
+        lines.append(half)
+        lines += [f"  {room:14}{' '.join(lower)}".rstrip() for room, lower in allowed.items()]
+    page = (ROOT / "docs" / "about" / "architecture.md").read_text()
+    shown = page.partition("<!-- allowed")[2].partition("```text\n")[2].partition("```")[0]
+    assert shown == "\n".join(lines) + "\n"
+    described = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert {*ALLOWED, "recipes"} - described == set(), "each has a line in the table of rooms"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/about/architecture.md"])
+def test_pages_for_contributors_name_what_is_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = re.findall(r"`((?:rampup|tests|tools|docs|\.ci)/[\w./-]+)`", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
 def test_control_and_job_meet_only_in_the_shared_rooms() -> None:
@@ -194,3 +207,32 @@ def test_programs_that_are_to_run_unchanged_know_nothing_of_rampup() -> None:
     assert programs and not [
         path.name for path in programs if any("rampup" in it for it in imports_of(path))
     ]
+
+
+NAMES = {
+    *("local", "slurm"),
+    *("spawn", "srun", "pmix", "mpirun", "torchrun"),
+    *("torch", "lightning", "keras"),
+}
+OWN_ROOMS = ("schedulers", "launchers", "engines", "core/engines")
+
+
+def compared_names(path: Path) -> Iterator[str]:
+    """Names of schedulers, launchers and engines that a file compares something with."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            for side in (node.left, *node.comparators):
+                for part in ast.walk(side):
+                    if isinstance(part, ast.Constant) and part.value in NAMES:
+                        yield f"{path.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)}"
+
+
+def test_nobody_asks_for_the_name_of_a_scheduler_launcher_or_engine() -> None:
+    """They are objects with facts and methods: docs/about/architecture.md."""
+    found = [
+        line
+        for _, path in sources()
+        if not str(path.relative_to(PACKAGE)).startswith(OWN_ROOMS)
+        for line in compared_names(path)
+    ]
+    assert found == []

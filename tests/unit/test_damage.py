@@ -18,7 +18,7 @@ import pytest
 from rampup.cli.app import cli as app
 from rampup.core.metrics import is_number
 from rampup.errors import RampupError
-from rampup.report import bundle, charts
+from rampup.report import vega
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import read_attempts
@@ -218,9 +218,9 @@ def call(*words: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(bundle, "script_bundle", lambda: "")
+    monkeypatch.setattr(vega, "script_bundle", lambda: "")
     # nothing of a run is in it but names
-    monkeypatch.setattr(charts, "specification", lambda chart: {})
+    monkeypatch.setattr(vega, "specification", lambda chart: {})
     monkeypatch.setenv("RAMPUP_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)

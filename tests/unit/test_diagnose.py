@@ -11,12 +11,15 @@ from msgspec.structs import replace
 
 from rampup.config.clusters import load
 from rampup.core import hardware
+from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
 from rampup.datasets.sets import MNIST
-from rampup.diagnose import preflight as catalogue
-from rampup.diagnose.checks import machine, request
-from rampup.diagnose.preflight import Finding, doctor, preflight
+from rampup.diagnose import doctor as catalogue
+from rampup.diagnose.checks import machine, request, storage
+from rampup.diagnose.doctor import doctor
+from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused
+from rampup.runs.plan import make_plan
 from rampup.schedulers.slurm import check as slurm
 
 RECIPE = RecipeInfo(
@@ -38,10 +41,16 @@ SLURM = replace(
     SPEC.cluster,
     name="site",
     scheduler="slurm",
+    launcher="srun",
     max_nodes=None,
     max_tasks_per_node=None,
     shared=["/"],
 )
+
+
+def check(spec: RunSpec, root: Path) -> list[Finding]:
+    """The notes of preflight, for a run that would live in `root`."""
+    return list(preflight(make_plan(spec, root / "20260102-030405-x-abc234")).notes)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +63,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(machine, "has_apple_gpu", lambda: False)
     # test_slurm_checks.py has that part
-    monkeypatch.setattr(slurm, "queued", lambda spec, root: iter(()))
+    monkeypatch.setattr(slurm, "queued", lambda spec, root, script: iter(()))
 
 
 def program(tmp_path: Path, name: str, text: str) -> Path:
@@ -74,7 +83,7 @@ def with_gpus(tmp_path: Path, count: int) -> None:
 
 def refusal(tmp_path: Path, spec: RunSpec, runs_root: Path | None = None) -> Refused:
     with pytest.raises(Refused) as caught:
-        preflight(spec, runs_root or tmp_path / "runs")
+        check(spec, runs_root or tmp_path / "runs")
     assert caught.value.exit_code == 3 and caught.value.hint
     return caught.value
 
@@ -99,9 +108,9 @@ def needing(**needs: Any) -> RunSpec:
 
 
 def test_what_can_work_passes_and_nothing_is_written(tmp_path: Path) -> None:
-    preflight(SPEC, tmp_path / "deep" / "runs")
-    preflight(needing(requires=("json", "os.path")), tmp_path / "runs")
-    preflight(
+    check(SPEC, tmp_path / "deep" / "runs")
+    check(needing(requires=("json", "os.path")), tmp_path / "runs")
+    check(
         replace(asking(nodes=500, tasks_per_node=4, gpus_per_node=4), cluster=SLURM),
         tmp_path / "runs",
     )
@@ -155,7 +164,7 @@ def test_more_gpus_than_there_are(tmp_path: Path) -> None:
         == "gpus_per_node is 1, this machine has 0"
     )
     with_gpus(tmp_path, 2)
-    preflight(asking(gpus_per_node=2), tmp_path / "runs")
+    check(asking(gpus_per_node=2), tmp_path / "runs")
     assert refusal(tmp_path, asking(gpus_per_node=3)).hint == "--gpus-per-node 2"
     assert refusal(tmp_path, asking(gpus_per_node=-1)).message == "gpus_per_node is -1"
 
@@ -214,10 +223,10 @@ def test_half_precision_on_a_cpu(
     monkeypatch.setattr(hardware, "bf16_is_fast", lambda: False)
     error = refusal(tmp_path, spec)
     assert f"precision={precision}" in error.message and error.hint == "precision=fp32"
-    preflight(replace(spec, kind="script"), tmp_path / "runs")  # its settings are its own business
+    check(replace(spec, kind="script"), tmp_path / "runs")  # its settings are its own business
     monkeypatch.setattr(hardware, "bf16_is_fast", lambda: True)
     if precision == "bf16":
-        preflight(spec, tmp_path / "runs")
+        check(spec, tmp_path / "runs")
     else:
         refusal(tmp_path, spec)
 
@@ -227,14 +236,12 @@ def test_half_precision_where_a_gpu_is(tmp_path: Path, monkeypatch: pytest.Monke
     with_gpus(tmp_path, 1)
     for precision in ("bf16", "fp16"):
         spec = training(precision=precision)
-        preflight(spec, tmp_path / "runs")
+        check(spec, tmp_path / "runs")
         refusal(tmp_path, replace(spec, resources=Resources(devices=[])))
         refusal(tmp_path, training(precision=precision, device="cpu"))
-        preflight(
-            replace(spec, cluster=SLURM, resources=Resources(gpus_per_node=1)), tmp_path / "runs"
-        )
+        check(replace(spec, cluster=SLURM, resources=Resources(gpus_per_node=1)), tmp_path / "runs")
     # another CPU will compute it
-    preflight(replace(training(precision="bf16"), cluster=SLURM), tmp_path / "runs")
+    check(replace(training(precision="bf16"), cluster=SLURM), tmp_path / "runs")
     on_queue = replace(training(precision="fp16"), cluster=SLURM)
     assert "fp16" in refusal(tmp_path, on_queue).message, (
         "no GPU was asked for, so the job gets none"
@@ -252,7 +259,7 @@ def test_commands_that_are_there(tmp_path: Path) -> None:
         ["tool"],
         ["sh", str(tmp_path / "train.py")],
     ):
-        preflight(commanding(tmp_path, *words), tmp_path / "runs")
+        check(commanding(tmp_path, *words), tmp_path / "runs")
 
 
 def test_commands_that_are_not(tmp_path: Path) -> None:
@@ -302,12 +309,12 @@ def test_room_for_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, inodes: int | None, level: str
 ) -> None:
     monkeypatch.setattr(machine, "room", lambda path: machine.Room(free, inodes))
-    (found,) = catalogue.runs_root_room(tmp_path)
+    (found,) = storage.runs_root_room(tmp_path)
     assert found.level == level
     if level == "problem":
         assert str(tmp_path) in refusal(tmp_path, SPEC, tmp_path).message
     else:
-        assert [note.id for note in preflight(SPEC, tmp_path)] == (
+        assert [note.id for note in check(SPEC, tmp_path)] == (
             ["runs-room"] if level == "note" else []
         )
 
@@ -435,7 +442,7 @@ def test_the_command(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     bad = cli("doctor", RAMPUP_RUNS=str(tmp_path / "file"), check=1)
     assert "problem  runs live in" in bad.stdout
-    assert bad.stderr == f"next: {catalogue.ANOTHER_ROOT}\n"
+    assert bad.stderr == f"next: {storage.ANOTHER_ROOT}\n"
     levels = {
         row["id"]: row["level"]
         for row in cli.json("doctor", RAMPUP_RUNS=str(tmp_path / "file"), check=1)

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from rampup.cli.drill import rows_of
 from rampup.config.resolve import Request, resolve
 from rampup.core.spec import Cluster, RunSpec
-from rampup.drill import hold, place, stage
-from rampup.drill.compare import compare, same_content
-from rampup.drill.faults import faults_of
-from rampup.drill.faults_here import damage
+from rampup.drill import drill, place, runner
+from rampup.drill.comparison import compare_runs, have_same_content
+from rampup.drill.faults.catalogue import list_faults
+from rampup.drill.faults.here import damage
 from rampup.drill.verdict import Result, Trial
 from rampup.rundir.files import RunDir
 from rampup.runtime.checkpoints.store import CheckpointStore
@@ -44,7 +44,7 @@ def made(
 
 def test_times_and_rates_make_no_difference(tmp_path: Path) -> None:
     later = [{**row, "samples_s": 3.0, "t": row["t"] + 9, "save_s": 0.1} for row in ROWS]
-    assert compare(made(tmp_path / "a"), made(tmp_path / "b", later)) == (True, "")
+    assert compare_runs(made(tmp_path / "a"), made(tmp_path / "b", later)) == (True, "")
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,18 @@ def test_times_and_rates_make_no_difference(tmp_path: Path) -> None:
     ],
 )
 def test_what_differs_is_named(tmp_path: Path, change: dict[str, Any], words: str) -> None:
-    assert compare(made(tmp_path / "a"), made(tmp_path / "b", **change)) == (False, words)
+    assert compare_runs(made(tmp_path / "a"), made(tmp_path / "b", **change)) == (False, words)
 
 
 def test_a_damaged_end_is_not_equal(tmp_path: Path) -> None:
     other = made(tmp_path / "b")
     damage(other.checkpoint(2) / "state.pt", 3, cut=False)
-    equal, words = compare(made(tmp_path / "a"), other)
+    equal, words = compare_runs(made(tmp_path / "a"), other)
     assert equal is False and "is damaged" in words
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:
-    assert compare(made(tmp_path / "a", [], b""), made(tmp_path / "b", [], b"")).equal is None
+    assert compare_runs(made(tmp_path / "a", [], b""), made(tmp_path / "b", [], b"")).equal is None
 
 
 def saved(path: Path, **change: Any) -> Path:
@@ -90,7 +90,7 @@ def test_equal_tensors_written_in_two_ways(tmp_path: Path) -> None:
     again["model"]["weight"].untyped_storage()[0] = 255
     torch.save({"".join(["st", "ep"]): 7, **again}, two)
     assert one.read_bytes() != two.read_bytes()
-    assert same_content(one, two)
+    assert have_same_content(one, two)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_equal_tensors_written_in_two_ways(tmp_path: Path) -> None:
     ],
 )
 def test_other_content_is_found(tmp_path: Path, change: dict[str, Any]) -> None:
-    assert not same_content(saved(tmp_path / "one.pt"), saved(tmp_path / "two.pt", **change))
+    assert not have_same_content(saved(tmp_path / "one.pt"), saved(tmp_path / "two.pt", **change))
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -132,11 +132,11 @@ def on_sandbox(tmp_path: Path, **options: Any) -> place.Place:
 
 
 OPTIONS = Options.__struct_fields__
-ALL = {fault.name for fault in faults_of(place.Place("here", Cluster(name="local")))}
+ALL = {fault.name for fault in list_faults(place.Place("here", Cluster(name="local")))}
 
 
 def possible(where: place.Place, spec: RunSpec) -> set[str]:
-    return {name for name in ALL if not place.why_not(name, where, spec)}
+    return {name for name in ALL if not place.find_obstacle(name, where, spec)}
 
 
 def test_every_fault_is_possible_somewhere(
@@ -153,7 +153,7 @@ def test_what_is_possible_depends_on_the_place(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     slurm = {"preempted", "preempted-with-grace", "node-lost", "first-node-lost", "ghost"}
-    assert possible(place.place_of(spec), spec) == ALL - slurm - {"full-disk"}
+    assert possible(place.find_place(spec), spec) == ALL - slurm - {"full-disk"}
     small = on_sandbox(tmp_path, nodes=1)
     assert ALL - possible(small, spec) == {
         "preempted-with-grace",
@@ -161,7 +161,7 @@ def test_what_is_possible_depends_on_the_place(
         "ghost",
         "full-disk",
     }
-    assert "bring the sandbox up with --nodes 2" in place.why_not("ghost", small, spec)
+    assert "bring the sandbox up with --nodes 2" in place.find_obstacle("ghost", small, spec)
     site = place.Place("cluster", Cluster(name="site", scheduler="slurm", launcher="srun"))
     users = {
         "ranks-killed",
@@ -180,10 +180,10 @@ def test_what_is_possible_depends_on_the_place(
 
 
 def dealt(tmp_path: Path, spec: RunSpec, kills: int | None) -> list[tuple[str, float]]:
-    drill = hold.Drill(spec, tmp_path, 1, False, print)
+    held = drill.Drill(spec, tmp_path, 1, False, print)
     return [
         (fault.name, moment)
-        for fault, moment in drill._deal(faults_of(place.place_of(spec)), kills)
+        for fault, moment in held._schedule(list_faults(place.find_place(spec)), kills)
     ]
 
 
@@ -199,16 +199,16 @@ def test_kills_come_in_turn_and_over_all_of_the_time(tmp_path: Path, spec: RunSp
 
 
 def test_a_run_that_writes_few_checkpoints_gets_more(spec: RunSpec) -> None:
-    assert hold.with_checkpoints(spec, 900).checkpoint["every"] == "90steps"
-    assert hold.with_checkpoints(spec, 4).checkpoint["every"] == "1steps"
+    assert drill.add_checkpoints(spec, 900).checkpoint["every"] == "90steps"
+    assert drill.add_checkpoints(spec, 4).checkpoint["every"] == "1steps"
     own = replace(spec, checkpoint={"every": "7steps"})
-    assert hold.with_checkpoints(own, 900) == own
+    assert drill.add_checkpoints(own, 900) == own
 
 
 def test_the_time_of_a_start() -> None:
     soon = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 100))
-    assert 98 < stage.seconds_until(soon) < 101
-    assert stage.seconds_until("N/A") == 0
+    assert 98 < runner.seconds_until(soon) < 101
+    assert runner.seconds_until("N/A") == 0
 
 
 # told ---------------------------------------------------------------------------------------------

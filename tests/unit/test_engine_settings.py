@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from rampup.core.engines.torch import ENGINES, TORCH
+from rampup.core.engines import ENGINES
+from rampup.core.engines.torch import TORCH
 from rampup.core.metrics import lower_is_better
 from rampup.core.spec import Setting
 
@@ -26,7 +27,8 @@ def test_settings_agree_with_themselves(name: str) -> None:
 
 
 def test_the_engines() -> None:
-    assert sorted(ENGINES) == ["keras", "torch"]
+    assert sorted(ENGINES) == ["keras", "lightning", "torch"]
+    assert [name for name, engine in ENGINES.items() if engine.has_recipes] == ["keras", "torch"]
 
 
 def test_they_are_light() -> None:

@@ -2,7 +2,7 @@
 
 from rampup import errors, rank
 from rampup.core import environment
-from rampup.runtime import outcome
+from rampup.runtime.outcome import Outcome
 from rampup.runtime.storage import StorageError
 
 
@@ -19,7 +19,7 @@ def test_rank_repeats_the_codes_of_the_table() -> None:
 
 def test_the_job_side_ends_with_the_codes_of_the_table() -> None:
     assert environment.NOT_READY == errors.ENVIRONMENT_NOT_READY
-    assert outcome.CODES == errors.OUTCOME_CODES
+    assert Outcome("timeout").code == errors.RUN_TIMED_OUT
     assert StorageError.exit_code == errors.STORAGE_FAILED
 
 

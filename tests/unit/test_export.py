@@ -17,7 +17,7 @@ import pytest
 from exported_runs import ROWS, T0, add_attempt, make, renamed
 
 from rampup.core.metrics import get_step, name_numbers
-from rampup.export.source import read
+from rampup.export.tracker import read_source
 
 # the table ----------------------------------------------------------------------------------------
 
@@ -245,14 +245,16 @@ def test_the_id_is_the_one_in_run_json(tmp_path: Path) -> None:
     """Of directories that were renamed, the last words may be alike."""
     digits = renamed(make(tmp_path), "digits-final")
     poly = renamed(make(tmp_path, "bbbbbb"), "polyfit-final")
-    assert [read(digits).id, read(poly).id] == ["aaaaaa", "bbbbbb"]
+    assert [read_source(digits).id, read_source(poly).id] == ["aaaaaa", "bbbbbb"]
     poly.run_file.write_text("{")
-    assert read(poly).id == "polyfit-final", "the whole name: `final` would be the id of many"
+    assert read_source(poly).id == "polyfit-final", (
+        "the whole name: `final` would be the id of many"
+    )
     lost = make(tmp_path, "cccccc")
     lost.run_file.unlink()
-    assert read(lost).id == "cccccc"
+    assert read_source(lost).id == "cccccc"
     digits.run_file.write_text(json.dumps({"id": "../x y"}))
-    assert read(digits).id == "___x_y"
+    assert read_source(digits).id == "___x_y"
 
 
 def test_two_runs_of_one_id_are_not_mixed(cli: Any) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from exported_runs import T0, add_attempt, damaged, lines, make
 
-from rampup.cli.export import next_of
-from rampup.export.mlflow import points_of, safe_names
+from rampup.export.mlflow import metric_points, next_command, safe_names
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +169,7 @@ def test_an_export_that_broke_off_is_completed(cli: Any, mlflow: str) -> None:
 
 def test_damaged_rows_cost_mlflow_no_more_than_themselves(tmp_path: Path) -> None:
     at = int(T0 * 1000)
-    assert points_of(damaged(tmp_path)) == [
+    assert metric_points(damaged(tmp_path)) == [
         ("loss", 1, at, 2.0),
         ("loss", 2, at, 3.0),
         ("loss", 3, at + 1000, 4.0),
@@ -185,7 +184,7 @@ def test_a_folder_of_plain_files_is_refused_and_a_database_is_named(cli: Any) ->
         and "sqlite:///mlflow.db" in done.stderr
     )
     assert (
-        next_of("mlflow", "sqlite:////a b/x.db", [])
+        next_command("sqlite:////a b/x.db", [])
         == "mlflow ui --backend-store-uri 'sqlite:////a b/x.db'"
     )
 

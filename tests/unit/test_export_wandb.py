@@ -11,7 +11,7 @@ import pytest
 from exported_runs import T0, damaged, lines, make, renamed
 
 from rampup.export import wandb as to_wandb
-from rampup.export.source import Target, read
+from rampup.export.tracker import Target, read_source
 
 
 def wandb_records(folder: Path) -> list[Any]:
@@ -112,7 +112,7 @@ def test_wandb_has_a_folder_for_each_project_and_damaged_rows_are_left_out(
     another."""
     for name, value in to_wandb.QUIET.items():
         monkeypatch.setenv(name, value)
-    source, other = damaged(tmp_path), read(renamed(make(tmp_path, "x-aaaaaa"), "other"))
+    source, other = damaged(tmp_path), read_source(renamed(make(tmp_path, "x-aaaaaa"), "other"))
     assert (source.id, other.id) == ("aaaaaa", "x-aaaaaa")
     kept = [
         to_wandb.export([run], Target(tmp_path / "out", None, project))[0]

@@ -283,12 +283,12 @@ def test_repeating_asks_no_source(world: World) -> None:
 def test_what_is_absent_truncated_or_missing_is_refused_with_the_command_that_helps(
     world: World,
 ) -> None:
-    for ask in (fetch.find_folder, fetch.check_files):
+    for ask in (fetch.folder, fetch.check_files):
         with pytest.raises(Refused, match="tiny is not on this machine") as caught:
             ask("tiny")
         assert (caught.value.hint, caught.value.exit_code) == ("rampup fetch tiny", 3)
     world.fetch(world.plain())
-    assert fetch.find_folder("tiny") == world.place
+    assert fetch.folder("tiny") == world.place
     os.truncate(world.place / "big-idx1-ubyte", 1000)
     with pytest.raises(
         Refused, match="big-idx1-ubyte has 1000 bytes, its header promises 300008"
@@ -351,7 +351,7 @@ def test_killed_half_way_it_leaves_nothing_that_looks_complete(
     process.communicate()
     server.go_on.set()
     with pytest.raises(Refused, match="not on this machine"):
-        fetch.find_folder("tiny")
+        fetch.folder("tiny")
     world.fetch(world.plain())
     assert world.is_whole()
     assert len(world.left_behind()) == 1, (

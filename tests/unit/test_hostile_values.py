@@ -21,7 +21,7 @@ from rampup.config.resolve import Request, clean_name, resolve
 from rampup.core.spec import Resources
 from rampup.errors import RampupError, Refused
 from rampup.rundir.records import read_json, write_json
-from rampup.runs.plan import job_config, program_of
+from rampup.runs.plan import find_program, make_config
 from rampup.schedulers.slurm.options import LONGEST, directive
 
 BYTES = "\udcff"
@@ -99,7 +99,8 @@ def test_words_and_settings_arrive_by_way_of_a_file(tmp_path: Path) -> None:
     words = values(2000, seed=3)
     hostile = replace(make_spec(), command=("python", *words), train={"values": list(words)})
     write_json(
-        tmp_path / "config.json", job_config(hostile, RUN_DIR, program_of(hostile, RUN_DIR), False)
+        tmp_path / "config.json",
+        make_config(hostile, RUN_DIR, find_program(hostile, RUN_DIR), False),
     )
     found = json.loads((tmp_path / "config.json").read_text())  # as rank.py reads it
     assert found["argv"] == ["python", *words]

@@ -9,7 +9,8 @@ from job_scripts import CASES, RUN_DIR, kept, make_spec, render
 from msgspec.structs import replace
 
 from rampup.errors import Refused
-from rampup.runs.plan import job_script
+from rampup.launchers import find_launcher
+from rampup.schedulers.slurm import script as slurm_script
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -41,8 +42,8 @@ def test_lines_stay_readable() -> None:
 
 def test_the_plan_writes_the_same_script_twice() -> None:
     spec = make_spec({"nodes": 2})
-    assert job_script(spec, RUN_DIR) == job_script(spec, RUN_DIR)
-    assert "srun --nodes=2" in job_script(spec, RUN_DIR)
+    assert slurm_script.render(spec, RUN_DIR) == slurm_script.render(spec, RUN_DIR)
+    assert "srun --nodes=2" in slurm_script.render(spec, RUN_DIR)
 
 
 def test_gpus_are_asked_for_in_the_words_of_the_site() -> None:
@@ -66,7 +67,10 @@ def test_ranks_are_asked_for_by_node() -> None:
 def test_cpus_are_said_to_srun_again_and_not_by_a_variable() -> None:
     for name, spec in CASES.items():
         if spec.cluster.launcher != "mpirun":
-            assert f" --cpus-per-task={spec.tasks_of_slurm[1]} \\\n" in render(spec), name
+            assert (
+                f" --cpus-per-task={find_launcher(spec.cluster.launcher).tasks(spec.resources)[1]} \\\n"
+                in render(spec)
+            ), name
         assert "SRUN_CPUS" not in render(spec)
 
 

@@ -12,8 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from rampup.engines.lightning import loaders as lightning_loaders
-from rampup.engines.lightning.loaders import Loaders
-from rampup.engines.lightning.workers import WorkerSeeds, follow
+from rampup.engines.lightning.loaders import Loaders, WorkerSeeds, seed_workers
 
 
 class Drawn(Dataset[Any]):
@@ -52,7 +51,7 @@ def loaders(
 
 
 def suited(wish: int | str, loader: DataLoader[Any], **where: Any) -> DataLoader[Any]:
-    loaders(wish, **where)[0].suit([loader], training=True)
+    loaders(wish, **where)[0].configure([loader], training=True)
     return loader
 
 
@@ -156,7 +155,7 @@ def test_waiting_is_said_once_with_what_helps(
     wish: str, loader: DataLoader[Any], remedy: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     made, seen = loaders(wish)
-    made.suit([loader], training=True)
+    made.configure([loader], training=True)
     (record,) = seen.told
     assert record["what"] == "loaders" and remedy in record["remedy"]
     capfd.readouterr()
@@ -175,7 +174,7 @@ def test_waiting_is_said_once_with_what_helps(
 
 def test_training_that_does_not_wait_is_told_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     made, seen = loaders("own")
-    made.suit([DataLoader(Drawn())], training=True)
+    made.configure([DataLoader(Drawn())], training=True)
     capfd.readouterr()
     seen.seconds |= {"data": 20.0, "compute": 60.0}
     made.epoch_ended()
@@ -184,7 +183,7 @@ def test_training_that_does_not_wait_is_told_nothing(capfd: pytest.CaptureFixtur
 
 def passes(workers: int, count: int, persistent: bool = True) -> list[list[list[float]]]:
     loader = DataLoader(Drawn(), 3, num_workers=workers, persistent_workers=persistent)
-    follow(loader)
+    seed_workers(loader)
     seeds = loader.worker_init_fn
     assert isinstance(seeds, WorkerSeeds)
     found = []

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler
 
 from rampup.core.engines.lightning import class_names
 from rampup.core.settings import Settings
-from rampup.engines.lightning.classes import OwnClasses, order_of, pair_of, scores_of
-from rampup.engines.lightning.data import Positions
-from rampup.engines.lightning.graph import graph_of
+from rampup.engines.lightning.classes import ModuleClasses, sample_order, split_batch, to_scores
+from rampup.engines.lightning.insight import trace_graph
+from rampup.engines.lightning.state import LoaderPositions
 from rampup.errors import RampupError, Refused
 
 
@@ -50,20 +50,20 @@ class Parts(pl.LightningModule):
 
 
 def test_forward_is_traced() -> None:
-    nodes = {node.name: node for node in graph_of(Straight())}
+    nodes = {node.name: node for node in trace_graph(Straight())}
     assert nodes["inner/1"].inputs == ["inner/0"] and nodes["add"].inputs == ["inner/1", "x"]
 
 
 def test_a_way_that_depends_on_the_data_is_that_of_the_example() -> None:
     module = Winding()
-    assert graph_of(module) == []
+    assert trace_graph(module) == []
     module.example_input_array = torch.ones(1, 4)
-    nodes = {node.name: node for node in graph_of(module)}
+    nodes = {node.name: node for node in trace_graph(module)}
     assert nodes["inner/0"].inputs == ["input"] and nodes["inner/0"].note.startswith("Linear(")
     assert nodes["add"].inputs == ["inner/1", "input"]
     assert nodes["relu"].inputs == ["add"]
     module.example_input_array = -torch.ones(1, 4)
-    assert "neg" in {node.name for node in graph_of(module)}
+    assert "neg" in {node.name for node in trace_graph(module)}
     assert module.training and module.inner.training, "as it was"
 
 
@@ -71,18 +71,18 @@ def test_a_way_that_depends_on_the_data_is_that_of_the_example() -> None:
 def test_an_example_is_a_tensor_or_arguments_or_their_names(example: Any) -> None:
     module = Winding()
     module.example_input_array = example
-    assert "inner/0" in [node.name for node in graph_of(module)]
+    assert "inner/0" in [node.name for node in trace_graph(module)]
 
 
 def test_an_example_that_does_not_fit_gives_no_graph() -> None:
     module = Winding()
     module.example_input_array = torch.ones(1, 5)
-    assert graph_of(module) == [] and module.inner.training
+    assert trace_graph(module) == [] and module.inner.training
     assert not module.inner[0]._forward_hooks
 
 
 def test_without_forward_the_parts_are_shown() -> None:
-    nodes = {node.name: node for node in graph_of(Parts())}
+    nodes = {node.name: node for node in trace_graph(Parts())}
     assert nodes["critic/1"].inputs == ["critic/0"]
     assert nodes["head"].kind == "Linear" and "loss" not in nodes
 
@@ -94,11 +94,11 @@ def test_scores_logarithms_and_probabilities_mean_the_same() -> None:
     scores = torch.tensor([[3.0, -1.0, 0.5], [0.1, 0.2, 0.3]])
     probabilities = scores.softmax(1)
     for given in (scores, scores.log_softmax(1), probabilities):
-        assert torch.allclose(scores_of(given, 2).softmax(1), probabilities)
+        assert torch.allclose(to_scores(given, 2).softmax(1), probabilities)
     many = torch.randn(500, 10).softmax(1)
-    coarse = scores_of(many.bfloat16(), 500)  # their sums are off by up to a hundredth
+    coarse = to_scores(many.bfloat16(), 500)  # their sums are off by up to a hundredth
     assert torch.allclose(coarse.softmax(1), many, atol=0.01)
-    certain = scores_of(torch.tensor([[0.0, 1.0, 0.0]]), 1)
+    certain = to_scores(torch.tensor([[0.0, 1.0, 0.0]]), 1)
     assert certain.softmax(1).tolist() == [[0.0, 1.0, 0.0]]
 
 
@@ -112,7 +112,7 @@ def test_scores_logarithms_and_probabilities_mean_the_same() -> None:
 )
 def test_what_is_no_score_for_each_class(found: Any, words: str) -> None:
     with pytest.raises(RampupError) as caught:
-        scores_of(found, 4)
+        to_scores(found, 4)
     assert words in caught.value.message and "one score for each class" in caught.value.hint
 
 
@@ -128,12 +128,12 @@ def test_what_is_no_score_for_each_class(found: Any, words: str) -> None:
 )
 def test_what_is_no_pair_of_inputs_and_labels(batch: Any, words: str) -> None:
     with pytest.raises(RampupError) as caught:
-        pair_of(batch)
+        split_batch(batch)
     assert words in caught.value.message and "(inputs, labels)" in caught.value.hint
 
 
 def test_only_images_become_pictures() -> None:
-    task = OwnClasses(Settings({}), ("a", "b"))
+    task = ModuleClasses(Settings({}), ("a", "b"))
     grey, colour = torch.linspace(-2, 2, 32).view(2, 1, 4, 4), torch.rand(2, 3, 4, 4)
     found = task.pictures((grey, None))
     assert found is not None and found.shape == (2, 4, 4) and (found.min(), found.max()) == (0, 255)
@@ -146,12 +146,12 @@ def test_only_images_become_pictures() -> None:
 def test_each_sample_once_in_whatever_order() -> None:
     data = TensorDataset(torch.arange(7))
     on_ranks = DistributedSampler(data, num_replicas=3, rank=1)
-    assert list(order_of(DataLoader(data, 2, shuffle=True))) == list(range(7))
-    assert list(order_of(DataLoader(data, 2, sampler=on_ranks))) == list(range(7))
+    assert list(sample_order(DataLoader(data, 2, shuffle=True))) == list(range(7))
+    assert list(sample_order(DataLoader(data, 2, sampler=on_ranks))) == list(range(7))
     chosen = SubsetRandomSampler([1, 3, 5, 6])
     wrapped = DistributedSamplerWrapper(chosen, num_replicas=3, rank=2)
     for sampler in (chosen, wrapped):
-        assert sorted(order_of(DataLoader(data, 2, sampler=sampler))) == [1, 3, 5, 6]
+        assert sorted(sample_order(DataLoader(data, 2, sampler=sampler))) == [1, 3, 5, 6]
 
 
 # the setting --------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Remembering:
 
 def test_a_loader_that_finds_its_place_by_itself_is_known_as_one() -> None:
     """By its class, as Python from 3.12 on looks at it."""
-    positions = Positions(torch.device("cpu"), lambda: 0, lambda: 0)
+    positions = LoaderPositions(torch.device("cpu"), lambda: 0, lambda: 0)
     own, plain = positions.attach([Remembering(), [1, 2]])
     assert hasattr(type(own), "state_dict") and not hasattr(type(plain), "state_dict")
     assert own.state_dict() == {"place": 1} and list(own) == [1, 2]

@@ -8,6 +8,7 @@ from rampup.config.resolve import Request, resolve
 from rampup.core.spec import RunSpec
 from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused
+from rampup.runs.plan import make_plan
 
 RECIPE = """
 engine = "none"
@@ -21,8 +22,7 @@ size = 4
 kind = "plain"
 """
 CHECK = """
-from rampup.errors import Refused
-from rampup.core.spec import Needs
+from rampup.recipe import Needs, Refused
 
 def check(settings):
     if settings.size > 8:
@@ -75,13 +75,13 @@ def test_a_module_that_a_setting_needs_is_no_matter_of_the_extra(
     with pytest.raises(
         Refused, match="recipe mine with kind=odd needs nosuchmodule, which is not"
     ) as caught:
-        preflight(spec_of(recipe, "kind=odd"), tmp_path)
+        preflight(make_plan(spec_of(recipe, "kind=odd"), tmp_path / "run"))
     assert caught.value.hint == "pip install nosuchmodule"
     (recipe / "recipe.toml").write_text(
         RECIPE.replace("extra", 'requires = ["nosuchmodule"]\nextra')
     )
     with pytest.raises(Refused, match="recipe mine needs nosuchmodule, which is not") as caught:
-        preflight(spec_of(recipe), tmp_path)
+        preflight(make_plan(spec_of(recipe), tmp_path / "run"))
     assert caught.value.hint == "pip install 'rampup[torch]'"
 
 

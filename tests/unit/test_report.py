@@ -13,12 +13,13 @@ from report_pages import CONFIG, T0, epochs, lines, make, report, resumed, use_s
 
 from rampup.diagnose.advice import Undefined
 from rampup.errors import Refused, UsageError
-from rampup.report import build, bundle, sections
-from rampup.report.collect import collect, plain_lines
-from rampup.report.facts import facts_of
+from rampup.report import build, vega
+from rampup.report.data import advice_facts
+from rampup.report.labels import label_runs
+from rampup.report.read import plain_lines, read_run
 from rampup.rundir.files import RunDir
 
-REAL_BUNDLE = bundle.script_bundle
+REAL_BUNDLE = vega.script_bundle
 
 
 @pytest.fixture(autouse=True)
@@ -197,19 +198,19 @@ def test_a_directory_without_anything(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_no_number_is_noted(tmp_path: Path) -> None:
-    story = collect(make(tmp_path, rows=[*epochs(), {"step": 45, "train_loss": None, "t": T0}]))
-    assert story.undefined == {"train_loss": Undefined(45, since=45, rows=1, of=5)}
-    assert next(note.remedy for note in story.notes) == "lr=0.0001"
+    data = read_run(make(tmp_path, rows=[*epochs(), {"step": 45, "train_loss": None, "t": T0}]))
+    assert data.undefined == {"train_loss": Undefined(45, since=45, rows=1, of=5)}
+    assert next(note.remedy for note in data.notes) == "lr=0.0001"
 
 
 def test_labels_name_what_somebody_typed_first(tmp_path: Path) -> None:
-    stories = [
-        collect(make(tmp_path, f"aaaaa{n}", train={"epochs": n, "lr": n / 10})) for n in (1, 2)
+    runs_read = [
+        read_run(make(tmp_path, f"aaaaa{n}", train={"epochs": n, "lr": n / 10})) for n in (1, 2)
     ]
-    assert sections.labels_of(stories) == ["lr=0.1 epochs=1", "lr=0.2 epochs=2"]
+    assert label_runs(runs_read) == ["lr=0.1 epochs=1", "lr=0.2 epochs=2"]
     lost = make(tmp_path, "bbbbbb")
     lost.config_file.unlink()
-    assert sections.labels_of([*stories, collect(lost)]) == [
+    assert label_runs([*runs_read, read_run(lost)]) == [
         "lr=0.1 epochs=1",
         "lr=0.2 epochs=2",
         "mnist",
@@ -218,16 +219,16 @@ def test_labels_name_what_somebody_typed_first(tmp_path: Path) -> None:
 
 def test_labels_tell_apart_runs_of_one_name(tmp_path: Path) -> None:
     """Other recipes have other settings; those say nothing about these."""
-    stories = [
-        collect(make(tmp_path, f"aaaaa{n}", name="digits", train={"epochs": n})) for n in (4, 5, 6)
+    runs_read = [
+        read_run(make(tmp_path, f"aaaaa{n}", name="digits", train={"epochs": n})) for n in (4, 5, 6)
     ]
     none = {f"a{n}": None for n in range(5)}
-    stories += [
-        collect(make(tmp_path, f"bbbbb{n}", name="poly", train={"degree": n, **none}))
+    runs_read += [
+        read_run(make(tmp_path, f"bbbbb{n}", name="poly", train={"degree": n, **none}))
         for n in (2, 3)
     ]
-    stories.append(collect(make(tmp_path, "cccccc", name="alone", train={"lr": 7})))
-    labels = sections.labels_of(stories)
+    runs_read.append(read_run(make(tmp_path, "cccccc", name="alone", train={"lr": 7})))
+    labels = label_runs(runs_read)
     assert labels == [
         *(f"digits epochs={n}" for n in (4, 5, 6)),
         "poly degree=2",
@@ -243,16 +244,16 @@ def test_labels_prefer_settings_that_tell_apart(tmp_path: Path) -> None:
         {**same, "a": 2, "b": 2, "c": 2, "width": 2},
         {**same, "a": 2, "b": 2, "c": 2, "width": 3},
     ]
-    stories = [collect(make(tmp_path, f"aaaaa{n}", train=train)) for n, train in enumerate(runs)]
-    assert sections.labels_of(stories) == ["a=1 b=1 width=1", "a=2 b=2 width=2", "a=2 b=2 width=3"]
+    runs_read = [read_run(make(tmp_path, f"aaaaa{n}", train=train)) for n, train in enumerate(runs)]
+    assert label_runs(runs_read) == ["a=1 b=1 width=1", "a=2 b=2 width=2", "a=2 b=2 width=3"]
 
 
 def test_a_setting_of_none_is_in_no_label(tmp_path: Path) -> None:
-    stories = [
-        collect(make(tmp_path, f"aaaaa{n}", train={"clip": clip}))
+    runs_read = [
+        read_run(make(tmp_path, f"aaaaa{n}", train={"clip": clip}))
         for n, clip in ((1, None), (2, 0.5))
     ]
-    assert sections.labels_of(stories) == ["mnist", "clip=0.5"]
+    assert label_runs(runs_read) == ["mnist", "clip=0.5"]
 
 
 def test_settings_of_checkpoints_are_shown_with_their_origin(tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_logs_are_shown_as_a_terminal_would() -> None:
 def test_the_page_needs_no_network_and_is_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "script_bundle", REAL_BUNDLE)
+    monkeypatch.setattr(vega, "script_bundle", REAL_BUNDLE)
     page = report(make(tmp_path))
     assert 500_000 < len(page.source) < 2_000_000 and "vegaEmbed" in page.scripts[1]
     assert not re.search(
@@ -322,9 +323,9 @@ def test_the_script_is_kept_and_made_again_when_it_is_damaged(
 ) -> None:
     made: list[int] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(bundle, "make", lambda: made.append(1) or "let vega = 1;\r\n")
+    monkeypatch.setattr(vega, "make_bundle", lambda: made.append(1) or "let vega = 1;\r\n")
     assert [REAL_BUNDLE(), REAL_BUNDLE()] == ["let vega = 1;\r\n"] * 2 and len(made) == 1
-    kept = bundle.kept_file()
+    kept = vega.bundle_file()
     assert kept.parent == tmp_path / "cache" / "rampup" and os.listdir(kept.parent) == [kept.name]
     for damaged in (b"", kept.read_bytes()[:-1], b"\xff" * 99):
         kept.write_bytes(damaged)
@@ -373,7 +374,7 @@ def test_phases_of_a_rank_that_was_killed(tmp_path: Path) -> None:
         ("start", [25]),
         ("not measured", [75]),
     ]
-    about = {note.id for note in collect(run).notes}
+    about = {note.id for note in read_run(run).notes}
     assert about == {"still-improving"}, "nothing is advised about what nobody measured"
 
 
@@ -383,16 +384,16 @@ def test_cpus_are_those_of_the_nodes_not_of_the_login_node(tmp_path: Path) -> No
         json.dumps(CONFIG | {"cluster": {"name": "x", "scheduler": "slurm"}})
     )
     run.attempt(1).facts_file.write_text(
-        json.dumps(collect(run).attempt | {"launcher": "srun", "job": "1"})
+        json.dumps(read_run(run).attempt | {"launcher": "srun", "job": "1"})
     )
-    assert facts_of(collect(run)).cpus is None, "env.json tells of another machine"
+    assert advice_facts(read_run(run)).cpus is None, "env.json tells of another machine"
     row = {"cpus": 64, "cpu_percent": 3.0, "mem_used_mb": 1, "mem_total_mb": 99, "rss_mb": 1}
     run.attempt(1).system_file("vm").write_text(
         lines([{"t": T0 + 10 * i, **row} for i in range(5)])
     )
-    assert facts_of(collect(run)).cpus == 64
+    assert advice_facts(read_run(run)).cpus == 64
     assert "--tasks-per-node 32, or --cpus-per-task 64" in [
-        note.remedy for note in collect(run).notes
+        note.remedy for note in read_run(run).notes
     ]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from report_pages import T0, Page, interrupted, make, report, resumed, use_short_bundle
 
-from rampup.report import restarts
-from rampup.report.collect import collect
-from rampup.report.facts import facts_of
+from rampup.report import charts
+from rampup.report.data import advice_facts
+from rampup.report.read import read_run
 
 
 @pytest.fixture(autouse=True)
@@ -67,13 +67,13 @@ def test_the_section_on_attempts(tmp_path: Path) -> None:
 
 def test_phases_are_those_of_all_attempts(tmp_path: Path) -> None:
     run = interrupted(tmp_path)
-    assert collect(run).phases == {"start": 30, "compute": 60, "wall": 220, "not measured": 100}
+    assert read_run(run).phases == {"start": 30, "compute": 60, "wall": 220, "not measured": 100}
     line = "start 14% · compute 27% · not measured 45% of 3 min 40 s over 3 attempts, as rank 0 measured it; where"
     assert line in report(run).words
-    assert facts_of(collect(run)).phases["start"] == 10, (
+    assert advice_facts(read_run(run)).phases["start"] == 10, (
         "nobody is to blame for starting three times"
     )
-    assert not [words for words in collect(run).missing if "phases" in words], (
+    assert not [words for words in read_run(run).missing if "phases" in words], (
         "the last attempt has written its own"
     )
 
@@ -100,8 +100,8 @@ def test_marks_share_a_place_and_their_numbers_never_touch(tmp_path: Path) -> No
     for number, step in enumerate((90, 90, 90, 91, 3000), 4):
         resumed(run, number, 1000 + number, step, 5000)
     run.attempt(9).path.mkdir()  # it was killed at once
-    story = collect(run)
-    found = restarts.step_marks([story], ["it"])
+    data = read_run(run)
+    found = charts.step_marks([data], ["it"])
     assert [(mark.x, mark.label) for mark in found] == [
         (20, "2"),
         (30, ""),
@@ -111,16 +111,16 @@ def test_marks_share_a_place_and_their_numbers_never_touch(tmp_path: Path) -> No
     ]
     assert found[2].words.count("; attempt ") == 2
     resumed(run, 10, 2000, 3000, 5000)
-    assert restarts.step_marks([collect(run)], ["it"])[-1].label == "8-10"
+    assert charts.step_marks([read_run(run)], ["it"])[-1].label == "8-10"
     assert "attempt 9 (it did not get to a step), after: " not in str(found), (
         "there is no step to mark"
     )
-    assert len(restarts.time_marks([story], ["it"])) == 7
+    assert len(charts.time_marks([data], ["it"])) == 7
 
 
 def test_many_attempts_stay_few_marks(tmp_path: Path) -> None:
     run = interrupted(tmp_path)
     for number in range(4, 400):
         resumed(run, number, 100.0 * number, number, number + 1)
-    marks = restarts.step_marks([collect(run)], ["it"])
-    assert len(marks) == restarts.MOST_MARKS and marks[-1].x == 399
+    marks = charts.step_marks([read_run(run)], ["it"])
+    assert len(marks) == charts.MOST_MARKS and marks[-1].x == 399

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from report_pages import T0, Page, interrupted, make, report, use_short_bundle
 
-from rampup.report import build, charts, sections
-from rampup.report.collect import collect
+from rampup.report import build, vega
+from rampup.report.labels import label_runs
+from rampup.report.read import read_run
 
 
 @pytest.fixture(autouse=True)
@@ -121,14 +122,14 @@ def test_too_many_metrics_are_named_not_drawn(tmp_path: Path) -> None:
 
 
 def test_fifty_runs_have_fifty_colours(tmp_path: Path) -> None:
-    assert len({charts.colour_of(index) for index in range(build.MOST_RUNS)}) == build.MOST_RUNS
-    assert [charts.colour_of(index) for index in range(12)] == list(charts.COLOURS)
+    assert len({vega.run_colour(index) for index in range(build.MOST_RUNS)}) == build.MOST_RUNS
+    assert [vega.run_colour(index) for index in range(12)] == list(vega.COLOURS)
     page = report(*(make(tmp_path, f"aaaa{n}", train={"lr": n}) for n in range(10, 24)))
     assert (
         len(set(re.findall("background:(#......)", page.source))) == 14
         and "shades of the first" in page.words
     )
-    assert page.source.count(charts.colour_of(13)) > 1, "in the legend and in the charts"
+    assert page.source.count(vega.run_colour(13)) > 1, "in the legend and in the charts"
 
 
 def test_charts_for_papers(tmp_path: Path) -> None:
@@ -151,10 +152,10 @@ def test_every_chart_is_valid_vega_lite(tmp_path: Path) -> None:
         make(tmp_path, f"aaaaa{letter}", train={"lr": lr}) for letter, lr in (("a", 1), ("b", 2))
     ]
     runs.append(interrupted(tmp_path, "aaaaac"))
-    for stories in ([collect(runs[0])], [collect(runs[2])], [collect(run) for run in runs]):
-        drawn, _ = charts.charts_of(stories, sections.labels_of(stories))
+    for runs_read in ([read_run(runs[0])], [read_run(runs[2])], [read_run(run) for run in runs]):
+        drawn, _ = build.all_charts(runs_read, label_runs(runs_read))
         assert {chart.section for chart in drawn} == {"curves", "throughput", "phases", "machine"}
         for chart in drawn:
             for for_paper in (False, True):
                 # raises what is wrong
-                altair.Chart.from_dict(charts.specification(chart, for_paper))
+                altair.Chart.from_dict(vega.specification(chart, for_paper))

@@ -12,8 +12,8 @@ import pytest
 from report_pages import Page, make, use_short_bundle
 
 from rampup.core.png import write_png
-from rampup.report import build, charts, class_charts
-from rampup.report.collect import collect
+from rampup.report import build, class_charts, vega
+from rampup.report.read import read_run
 from rampup.rundir.damage import find_damage
 
 PICTURE = base64.b64encode(write_png(np.zeros((4, 4, 3), np.uint8))).decode()
@@ -86,21 +86,21 @@ def test_classes_samples_and_model_are_shown(
 def test_they_are_valid_and_can_be_drawn(tmp_path: Path) -> None:
     run = make(tmp_path)
     run.attempt(1).evaluation_file.write_text(json.dumps(evaluation()))
-    drawn, _ = charts.charts_of([collect(run)], ["mnist"])
+    drawn, _ = build.all_charts([read_run(run)], ["mnist"])
     told = [chart for chart in drawn if chart.section in ("classes", "model")]
     assert [chart.name for chart in told] == ["confusion", "pr-curves", "weights"]
     for chart in told:
-        altair.Chart.from_dict(charts.specification(chart))
-        assert charts.png(chart).startswith(b"\x89PNG")
+        altair.Chart.from_dict(vega.specification(chart))
+        assert vega.png(chart).startswith(b"\x89PNG")
 
 
 def test_the_last_attempt_that_was_validated_counts(tmp_path: Path) -> None:
     run = make(tmp_path)
     run.attempt(1).evaluation_file.write_text(json.dumps(evaluation()))
     run.attempt(2).path.mkdir()
-    assert collect(run).evaluation["step"] == 40
+    assert read_run(run).evaluation["step"] == 40
     run.attempt(2).evaluation_file.write_text(json.dumps(evaluation(step=60)))
-    assert collect(run).evaluation["step"] == 60
+    assert read_run(run).evaluation["step"] == 60
 
 
 def test_several_runs_are_compared_by_their_curves_alone(

@@ -13,6 +13,7 @@ from rampup.rundir import files as rundir
 from rampup.rundir import find as runs
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import write_json
+from rampup.runs.state import SILENT_AFTER_S, state_of
 
 
 def make(root: Path, run_id: str = "abcdef", name: str = "test") -> RunDir:
@@ -63,32 +64,32 @@ def test_history_is_cut_where_the_next_attempt_resumed(tmp_path: Path) -> None:
 
 def test_the_state_follows_the_launcher(tmp_path: Path) -> None:
     run = make(tmp_path)
-    assert run.state().name == "pending"
+    assert state_of(run).name == "pending"
     write_json(run.run_file, {"created": time.time() - 60})
-    assert (run.state().name, "never started" in run.state().cause) == ("failed", True)
+    assert (state_of(run).name, "never started" in state_of(run).cause) == ("failed", True)
     run.record("submitted", **processes.identify(os.getpid()))
-    assert run.state().name == "pending"
+    assert state_of(run).name == "pending"
     attempt = run.claim_attempt()
     alive = {"started": time.time(), **processes.identify(os.getpid())}
     write_json(attempt.facts_file, alive)
-    assert run.state().name == "running"
+    assert state_of(run).name == "running"
     # another process has the pid now
     write_json(attempt.facts_file, {**alive, "pid_start": alive["pid_start"] - 1})
-    assert run.state().name == "failed"
+    assert state_of(run).name == "failed"
     write_json(attempt.facts_file, {**alive, "boot": "before the reboot"})
-    assert run.state().name == "failed"
+    assert state_of(run).name == "failed"
     write_json(attempt.facts_file, {**alive, "outcome": "timeout", "exit_code": 143})
-    assert (run.state().name, run.state().ended) == ("timeout", True)
+    assert (state_of(run).name, state_of(run).ended) == ("timeout", True)
 
 
 def test_a_run_of_another_machine_lives_while_it_writes(tmp_path: Path) -> None:
     run = make(tmp_path)
     attempt = run.claim_attempt()
     write_json(attempt.facts_file, {"host": "elsewhere", "boot": "x", "pid": 1, "pid_start": 1})
-    assert run.state().name == "running"
-    old = time.time() - 2 * rundir.SILENT_AFTER_S
+    assert state_of(run).name == "running"
+    old = time.time() - 2 * SILENT_AFTER_S
     os.utime(attempt.facts_file, (old, old))
-    assert run.state().name == "failed"
+    assert state_of(run).name == "failed"
 
 
 def test_runs_are_found_by_prefix_name_and_path(

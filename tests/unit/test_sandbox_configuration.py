@@ -47,8 +47,10 @@ def partitions(text: str) -> dict[str, dict[str, str]]:
 
 
 def test_nothing_of_the_machine_is_used() -> None:
-    text = configuration.slurm_conf(THERE, TWO, HERE) + configuration.slurmdbd_conf(THERE, HERE)
-    text += configuration.mariadb_conf(THERE, HERE)
+    text = configuration.render_slurm_conf(THERE, TWO, HERE) + configuration.render_slurmdbd_conf(
+        THERE, HERE
+    )
+    text += configuration.render_mariadb_conf(THERE, HERE)
     lines = [
         line.replace("=", " ").replace(",", " ")
         for line in text.splitlines()
@@ -65,14 +67,14 @@ def test_nothing_of_the_machine_is_used() -> None:
 
 
 def test_sockets_and_spools_are_where_paths_are_short() -> None:
-    found = settings(configuration.slurm_conf(THERE, TWO, HERE))
+    found = settings(configuration.render_slurm_conf(THERE, TWO, HERE))
     assert found["AuthInfo"].startswith("socket=/tmp/rampup-x/run/munge,")
     assert found["AccountingStoragePass"] == "/tmp/rampup-x/run/munge"
     assert found["SlurmdSpoolDir"] == "/tmp/rampup-x/spool/%n"
 
 
 def test_every_node_has_its_port_memory_and_gpus() -> None:
-    text = configuration.slurm_conf(THERE, TWO, HERE)
+    text = configuration.render_slurm_conf(THERE, TWO, HERE)
     node = next(line for line in text.splitlines() if line.startswith("NodeName"))
     assert "NodeName=node[1-2] " in node and " Port=[30003,30004] " in node
     assert (
@@ -82,27 +84,29 @@ def test_every_node_has_its_port_memory_and_gpus() -> None:
         settings(text)["SlurmctldPort"] == "30001"
         and settings(text)["AccountingStoragePort"] == "30002"
     )
-    assert configuration.gres_conf(THERE, TWO).splitlines() == [
+    assert configuration.render_gres_conf(THERE, TWO).splitlines() == [
         "NodeName=node1 Name=gpu Type=pretend File=/s/box/gpu/gpu[0-2]",
         "NodeName=node2 Name=gpu Type=pretend File=/s/box/gpu/gpu[0-2]",
     ]
 
 
 def test_further_lines_come_last() -> None:
-    text = configuration.slurm_conf(
+    text = configuration.render_slurm_conf(
         THERE, Options(nodes=2, further="PartitionName=gpu Nodes=node1\n"), HERE
     )
     assert text.endswith("# from --slurm-conf\nPartitionName=gpu Nodes=node1\n")
-    assert "--slurm-conf" not in configuration.slurm_conf(THERE, TWO, HERE)
+    assert "--slurm-conf" not in configuration.render_slurm_conf(THERE, TWO, HERE)
 
 
 def test_without_gpus_there_are_none() -> None:
-    assert "Gres=" not in configuration.slurm_conf(THERE, Options(nodes=2), HERE)
-    assert "NodeName" not in configuration.gres_conf(THERE, Options(nodes=2))
+    assert "Gres=" not in configuration.render_slurm_conf(THERE, Options(nodes=2), HERE)
+    assert "NodeName" not in configuration.render_gres_conf(THERE, Options(nodes=2))
 
 
 def test_only_urgent_preempts() -> None:
-    found = partitions(configuration.slurm_conf(THERE, Options(nodes=2, grace_time_s=9), HERE))
+    found = partitions(
+        configuration.render_slurm_conf(THERE, Options(nodes=2, grace_time_s=9), HERE)
+    )
     assert {name: table["PriorityTier"] for name, table in found.items() if name != "DEFAULT"} == {
         "normal": "1",
         "debug": "1",
@@ -118,7 +122,7 @@ def test_only_urgent_preempts() -> None:
 
 
 def test_options_reach_slurm_conf() -> None:
-    usual = settings(configuration.slurm_conf(THERE, Options(nodes=2), HERE))
+    usual = settings(configuration.render_slurm_conf(THERE, Options(nodes=2), HERE))
     assert (usual["JobRequeue"], usual["MaxArraySize"], usual["SlurmdTimeout"]) == (
         "1",
         "1001",
@@ -126,7 +130,7 @@ def test_options_reach_slurm_conf() -> None:
     )
     assert usual["AccountingStorageType"] == "accounting_storage/slurmdbd"
     other = Options(nodes=2, requeue=False, max_array_size=20, node_timeout_s=6, accounting=False)
-    found = settings(configuration.slurm_conf(THERE, other, HERE))
+    found = settings(configuration.render_slurm_conf(THERE, other, HERE))
     assert (found["JobRequeue"], found["MaxArraySize"], found["SlurmdTimeout"]) == ("0", "20", "6")
     assert (
         found["AccountingStorageType"] == "accounting_storage/none"
@@ -135,7 +139,7 @@ def test_options_reach_slurm_conf() -> None:
 
 
 def test_the_profile_is_toml() -> None:
-    found = tomllib.loads(configuration.profile(THERE, TWO))
+    found = tomllib.loads(configuration.render_profile(THERE, TWO))
     assert found.pop("env")["OMPI_MCA_btl"] == "tcp,self"
     assert found == {
         "about": "a sandbox: a real Slurm of 2 nodes on this machine",
@@ -152,7 +156,7 @@ def test_the_profile_is_toml() -> None:
         "requeue": True,
     }
     without = tomllib.loads(
-        configuration.profile(THERE, Options(nodes=2, accounting=False, requeue=False))
+        configuration.render_profile(THERE, Options(nodes=2, accounting=False, requeue=False))
     )
     assert "account" not in without and without["requeue"] is False
 
@@ -163,7 +167,7 @@ def test_the_profile_is_toml() -> None:
 @pytest.mark.parametrize("name", ["", "Box", "1box", "a b", "../up", "a/b", "x" * 32, "a.b", "-n"])
 def test_bad_names_are_refused(home: Path, name: str) -> None:
     with pytest.raises(Refused, match="can't be the name"):
-        layout.find(name)
+        layout.find_layout(name)
 
 
 def test_a_path_that_slurm_conf_can_not_hold_is_refused(
@@ -171,20 +175,20 @@ def test_a_path_that_slurm_conf_can_not_hold_is_refused(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "my state"))
     with pytest.raises(Refused, match="my state"):
-        layout.check(layout.find("box"))
+        layout.refuse_unusable(layout.find_layout("box"))
 
 
 def test_a_name_of_ours_or_of_the_user_is_not_taken(home: Path) -> None:
     with pytest.raises(Refused, match="'local' already"):
-        layout.check(layout.find("local"))
+        layout.refuse_unusable(layout.find_layout("local"))
     profile = home / "config" / "rampup" / "clusters" / "archer2.toml"
     profile.parent.mkdir(parents=True)
     profile.write_text('scheduler = "slurm"\nslurm_conf = "/etc/slurm/slurm.conf"\n')
     with pytest.raises(Refused, match="'archer2' already"):
-        layout.check(layout.find("archer2"))
-    mine = layout.find("box")
-    mine.profile.write_text(configuration.profile(mine, TWO))
-    layout.check(mine)
+        layout.refuse_unusable(layout.find_layout("archer2"))
+    mine = layout.find_layout("box")
+    mine.profile.write_text(configuration.render_profile(mine, TWO))
+    layout.refuse_unusable(mine)
 
 
 @pytest.mark.parametrize(("limit", "elsewhere"), [(1000, False), (107, True)])
@@ -193,9 +197,9 @@ def test_a_long_path_keeps_its_sockets_elsewhere(
 ) -> None:
     monkeypatch.setattr(layout, "SOCKET_PATH_BYTES", limit)
     monkeypatch.setenv("XDG_STATE_HOME", str(home / ("x" * 40)))
-    made = layout.make(layout.find("box"), TWO)
+    made = layout.make_folders(layout.find_layout("box"), TWO)
     try:
-        assert layout.find("box") == made, "the record tells where"
+        assert layout.find_layout("box") == made, "the record tells where"
         assert made.munge_socket.parent.is_dir() and (made.spool / "node2").is_dir()
         assert (
             made.short.parent == Path("/tmp")
@@ -208,7 +212,7 @@ def test_a_long_path_keeps_its_sockets_elsewhere(
 
 
 def test_ports_are_held_until_the_daemons_have_them() -> None:
-    with machine.free_ports(40) as mine, machine.free_ports(40) as others:
+    with machine.reserve_ports(40) as mine, machine.reserve_ports(40) as others:
         assert len({*mine, *others}) == 80
         assert all(30_000 <= port < 32_768 for port in mine)
         with socket.socket() as daemon:
@@ -252,7 +256,7 @@ def test_the_environment_is_this_sandbox_alone(monkeypatch: pytest.MonkeyPatch) 
         "MYSQL_HOST",
     ):
         monkeypatch.setenv(name, "elsewhere")
-    found = machine.environment(THERE)
+    found = machine.make_environment(THERE)
     assert "elsewhere" not in found.values()
     assert (
         found["SLURM_CONF"] == "/s/box/slurm.conf"
@@ -310,7 +314,7 @@ def test_only_processes_of_the_sandbox_are_found(
 ) -> None:
     filled = {key: value.format(box=box.directory) for key, value in environment.items()}
     for process in started(name, tmp_path, argument.format(box=box.directory), **filled):
-        assert (process.pid in leftovers.processes_of(box)) is belongs
+        assert (process.pid in leftovers.find_processes(box)) is belongs
 
 
 def test_children_belong_to_their_parents_and_nodes_are_told_apart(
@@ -319,8 +323,8 @@ def test_children_belong_to_their_parents_and_nodes_are_told_apart(
     child = "import subprocess; subprocess.Popen(['sleep', '100'], env={}); input()"
     env = {"SLURM_CONF": str(box.slurm_conf), "SLURMD_NODENAME": "node2"}
     with subprocess.Popen([sys.executable, "-c", child], env=env, stdin=subprocess.PIPE) as task:
-        while len(found := leftovers.processes_of(box, "node2")) < 2:
+        while len(found := leftovers.find_processes(box, "node2")) < 2:
             assert task.poll() is None
-        assert task.pid in found and leftovers.processes_of(box, "node1") == set()
+        assert task.pid in found and leftovers.find_processes(box, "node1") == set()
         leftovers.end_all(box)
-        assert leftovers.processes_of(box) == set()
+        assert leftovers.find_processes(box) == set()

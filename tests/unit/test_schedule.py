@@ -2,7 +2,7 @@
 
 import pytest
 
-from rampup.engines.schedule import Schedule
+from rampup.engines.parts import Schedule
 
 
 def test_constant() -> None:

@@ -14,14 +14,16 @@ from slurm_sites import (
     Site,
     answer,
     asking,
+    check,
     refusal,
     refused_by_slurm,
     standing_in,
 )
 
+from rampup.core.finding import Finding
 from rampup.core.spec import RecipeInfo
 from rampup.datasets import fetch
-from rampup.diagnose.preflight import Finding, doctor, preflight
+from rampup.diagnose.doctor import doctor
 from rampup.schedulers.slurm import check as slurm
 from rampup.schedulers.slurm import mounts as storage
 from rampup.schedulers.slurm import site as slurm_site
@@ -52,7 +54,7 @@ def test_a_slurm_that_does_not_answer(site: Site, tmp_path: Path) -> None:
     site.answers["scontrol ping"] = answer(
         0, "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n"
     )
-    assert preflight(SPEC, tmp_path) == []
+    assert check(SPEC, tmp_path) == []
 
 
 @pytest.mark.parametrize(("said", "message", "hint"), [
@@ -80,10 +82,10 @@ def test_what_slurm_refuses(site: Site, tmp_path: Path, said: str, message: str,
 def test_nodes_out_of_service_make_a_job_wait(site: Site, tmp_path: Path) -> None:
     site.refuses("allocation failure: Requested node configuration is not available\n")
     site.answers["sinfo --all"] = answer(out=NODES.replace("pretend:4|idle", "pretend:4|drained"))
-    (note,) = preflight(SPEC, tmp_path)
+    (note,) = check(SPEC, tmp_path)
     assert note.id == "sbatch" and "4 of the nodes are out of service" in note.cause
     site.refuses("allocation failure: Requested partition configuration not available now\n")
-    assert [one.id for one in preflight(SPEC, tmp_path)] == ["sbatch"]
+    assert [one.id for one in check(SPEC, tmp_path)] == ["sbatch"]
 
 
 def test_accounts_and_qos_are_explained(site: Site, tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_accounts_and_qos_are_explained(site: Site, tmp_path: Path) -> None:
 
 
 def test_accounting_is_asked_only_when_slurm_complains(site: Site, tmp_path: Path) -> None:
-    assert preflight(asking(account="anything"), tmp_path) == []
+    assert check(asking(account="anything"), tmp_path) == []
     assert "sacctmgr" not in site.calls
 
 
@@ -114,11 +116,11 @@ def test_inside_an_allocation_nobody_is_asked(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
-    (note,) = preflight(asking(nodes=2, partition="nope", time="90-0:0:0"), tmp_path)
+    (note,) = check(asking(nodes=2, partition="nope", time="90-0:0:0"), tmp_path)
     assert note.cause == "--partition, --time: without effect inside the allocation 7"
     assert refusal(tmp_path, asking(nodes=3)).message == "nodes is 3, the allocation 7 has 2"
     private = replace(SPEC, cluster=replace(CLUSTER, shared=["/usr"]))
-    assert "runs-shared" in {note.id for note in preflight(private, tmp_path)}
+    assert "runs-shared" in {note.id for note in check(private, tmp_path)}
     assert site.calls == []
 
 
@@ -172,7 +174,7 @@ def test_runs_that_other_machines_can_not_see_are_refused(site: Site, mounted: P
     assert "on a file system of type ext4, which other machines do not see" in error.message
     assert "RAMPUP_RUNS" in error.hint and f'shared = ["{mounted}/runs"]' in error.hint
     assert site.calls == []
-    notes = preflight(replace(spec, cwd=str(mounted)), mounted / "home" / "runs")
+    notes = check(replace(spec, cwd=str(mounted)), mounted / "home" / "runs")
     assert "shared-working" in {note.id for note in notes}
 
 
@@ -185,13 +187,13 @@ def test_software_and_data_are_only_noted(mounted: Path, monkeypatch: pytest.Mon
         name="mnist", about="", folder="/", engine="torch", entry="train:Mnist", data=("mnist",)
     )
     training = replace(SPEC, kind="engine", recipe=recipe, cluster=private)
-    monkeypatch.setattr(fetch, "find_folder", lambda name: mounted / "cache")
+    monkeypatch.setattr(fetch, "folder", lambda name: mounted / "cache")
     assert [one.id for one in shared_storage.needed(training)] == [
         "shared-python",
         "shared-rampup",
         "shared-data",
     ]
-    monkeypatch.setattr(fetch, "find_folder", lambda name: mounted / "home" / "cache")
+    monkeypatch.setattr(fetch, "folder", lambda name: mounted / "home" / "cache")
     assert [one.level for one in shared_storage.needed(training)] == ["note", "note", "ok"]
 
 
@@ -272,5 +274,5 @@ def test_preemption_without_requeue_or_with_grace() -> None:
 
 
 def test_findings_of_a_good_request_are_all_ok(site: Site, tmp_path: Path) -> None:
-    found: list[Finding] = list(slurm.request(SPEC, tmp_path))
+    found: list[Finding] = list(slurm.check_request(SPEC, tmp_path, ""))
     assert found and {one.level for one in found} == {"ok"}

@@ -15,12 +15,12 @@ from slurm_sites import (
     Site,
     answer,
     asking,
+    check,
     refusal,
     standing_in,
 )
 
 from rampup.core import units as slurm_units
-from rampup.diagnose.preflight import preflight
 from rampup.schedulers.slurm import limits as slurm_limits
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm.site import Associations, Nodes, Partition
@@ -107,11 +107,11 @@ def test_what_fits_passes_with_few_calls(site: Site, tmp_path: Path) -> None:
     fitting = asking(
         nodes=4, tasks_per_node=4, cpus_per_task=2, gpus_per_node=4, mem="6000M", time="1-00:00:00"
     )
-    assert preflight(fitting, tmp_path) == []
+    assert check(fitting, tmp_path) == []
     assert sorted(site.calls) == ["sbatch", "scontrol", "scontrol", "sinfo"]
     assert "#SBATCH --nodes=4\n" in site.script and f"--output={tmp_path}/" in site.script
     assert (
-        preflight(
+        check(
             asking(nodes=8, tasks_per_node=4, gpus_per_node=4, partition="long", time="90-0:0:0"),
             tmp_path,
         )
@@ -145,9 +145,7 @@ def test_what_does_not_fit_is_refused(
 
 def test_one_of_several_partitions_is_enough(site: Site, tmp_path: Path) -> None:
     assert (
-        preflight(
-            asking(partition="debug,long", time="2-0:0:0", nodes=20, tasks_per_node=64), tmp_path
-        )
+        check(asking(partition="debug,long", time="2-0:0:0", nodes=20, tasks_per_node=64), tmp_path)
         == []
     )
     assert (
@@ -158,7 +156,7 @@ def test_one_of_several_partitions_is_enough(site: Site, tmp_path: Path) -> None
 
 def test_a_qos_or_a_reservation_may_lift_the_limits(site: Site, tmp_path: Path) -> None:
     for special in ({"qos": "high"}, {"reservation": "course"}):
-        (note,) = preflight(asking(time="2-0:0:0", **special), tmp_path)
+        (note,) = check(asking(time="2-0:0:0", **special), tmp_path)
         assert (note.id, note.level) == ("time", "note")
 
 
@@ -187,11 +185,11 @@ def test_gpu_types(site: Site, tmp_path: Path) -> None:
     assert "no node has GPUs of type 'a10'" in error.message and "did you mean a100?" in error.hint
     elsewhere = refusal(tmp_path, replace(wanting, cluster=replace(CLUSTER, gpu_type="a100")))
     assert "has no GPUs of type a100" in elsewhere.message and "--partition long" in elsewhere.hint
-    assert preflight(replace(wanting, cluster=replace(CLUSTER, gpu_type="pretend")), tmp_path) == []
+    assert check(replace(wanting, cluster=replace(CLUSTER, gpu_type="pretend")), tmp_path) == []
 
 
 def test_sites_that_hide_nodes_or_partitions_are_left_to_sbatch(site: Site, tmp_path: Path) -> None:
     site.answers["sinfo --all"] = answer()
-    assert preflight(asking(cpus_per_task=900, gpus_per_node=1), tmp_path) == []
+    assert check(asking(cpus_per_task=900, gpus_per_node=1), tmp_path) == []
     site.answers["scontrol --all"] = answer(out="No partitions in the system\n")
-    assert preflight(asking(nodes=900, partition="hidden"), tmp_path) == []
+    assert check(asking(nodes=900, partition="hidden"), tmp_path) == []

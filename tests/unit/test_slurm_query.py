@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rampup.core.spec import Cluster
-from rampup.schedulers.slurm.query import Job, ask, key_of
+from rampup.schedulers.base import job_key
+from rampup.schedulers.slurm.jobs import SlurmJob
+from rampup.schedulers.slurm.query import ask
 
 CLUSTER = Cluster(name="site", scheduler="slurm")
 
@@ -48,10 +50,10 @@ def test_one_question_for_all_and_none_for_what_has_ended(site: Slurm) -> None:
         "7|RUNNING|None|2026-01-01T00:00:00|node[1-2]|it-a\n8|PENDING|Priority|N/A||it|b\n",
     )
     site.says("sacct", "6|CANCELLED by 1000|None|node1|it-c\n")
-    keys = [key_of("7", "it-a"), key_of("8", "it|b"), key_of("6", "it-c")]
+    keys = [job_key("7", "it-a"), job_key("8", "it|b"), job_key("6", "it-c")]
     answer = ask(CLUSTER, keys, 0.0)
     assert [answer.jobs[key].state for key in keys] == ["RUNNING", "PENDING", "CANCELLED"]
-    assert answer.jobs[keys[0]] == Job("RUNNING", "None", "2026-01-01T00:00:00", "node[1-2]")
+    assert answer.jobs[keys[0]] == SlurmJob("RUNNING", "None", "2026-01-01T00:00:00", "node[1-2]")
     assert site.asked() == ["squeue", "sacct"]
     # fresh enough
     assert ask(CLUSTER, keys, 60.0).jobs[keys[0]].state == "RUNNING" and site.asked() == []
@@ -62,23 +64,23 @@ def test_an_id_that_is_used_again_is_another_job(site: Slurm) -> None:
     """After `sandbox down` and `up` the numbers begin anew, and the cache still knows the old
     ones."""
     site.says("squeue", "1|COMPLETED|None|N/A|node1|it-old\n")
-    assert ask(CLUSTER, [key_of("1", "it-old")], 0.0).jobs[key_of("1", "it-old")].ended
+    assert ask(CLUSTER, [job_key("1", "it-old")], 0.0).jobs[job_key("1", "it-old")].ended
     site.says("squeue", "1|RUNNING|None|N/A|node1|it-new\n")
-    answer = ask(CLUSTER, [key_of("1", "it-old"), key_of("1", "it-new")], 0.0)
-    assert answer.jobs[key_of("1", "it-new")].state == "RUNNING"
-    assert answer.jobs[key_of("1", "it-old")].state == "COMPLETED"
+    answer = ask(CLUSTER, [job_key("1", "it-old"), job_key("1", "it-new")], 0.0)
+    assert answer.jobs[job_key("1", "it-new")].state == "RUNNING"
+    assert answer.jobs[job_key("1", "it-old")].state == "COMPLETED"
 
 
 def test_a_site_without_accounts(site: Slurm) -> None:
     (site.bin / "sacct").write_text(
         "#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n"
     )
-    answer = ask(CLUSTER, [key_of("5", "it-a")], 0.0)
+    answer = ask(CLUSTER, [job_key("5", "it-a")], 0.0)
     assert (answer.jobs, answer.problem) == ({}, "")
 
 
 def test_a_controller_that_is_down_leaves_the_last_known_state(site: Slurm) -> None:
-    key = key_of("7", "it-a")
+    key = job_key("7", "it-a")
     site.says("squeue", "7|RUNNING|None|N/A|node1|it-a\n")
     ask(CLUSTER, [key], 0.0)
     site.says("squeue", "", code=1)

@@ -16,9 +16,11 @@ from rampup.config.clusters import load
 from rampup.errors import SchedulerError
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import append_json, write_json
+from rampup.runs.usage import better_options, usage_of
 from rampup.runtime.telemetry import sampler
+from rampup.schedulers.base import Usage
 from rampup.schedulers.slurm import usage as slurm_usage
-from rampup.schedulers.slurm.usage import Usage, asked_mb, better_options, read_sacct, usage_of
+from rampup.schedulers.slurm.usage import asked_mb, read_sacct
 
 # Slurm 22.05.8, `sacct -n -P -o FIELDS`: two nodes with two ranks each, and 2 CPUs per rank
 SACCT = """\

@@ -19,8 +19,8 @@ from rampup.core import environment as software
 from rampup.core.spec import RecipeInfo, RunSpec
 from rampup.errors import RampupError, Refused
 from rampup.rundir.files import AttemptDir
-from rampup.runs.create import with_this_python
-from rampup.runs.plan import program_of
+from rampup.runs.create import pin_python
+from rampup.runs.plan import find_program
 from rampup.runtime.environment import environment_of
 
 LISTS = {"software": {"pytorch": ["GCC", "PyTorch"], "tensorflow": ["TensorFlow/2.1"]}}
@@ -103,24 +103,24 @@ def test_paths_are_absolute_and_names_stay() -> None:
 
 
 def test_whose_python() -> None:
-    here = with_this_python(("python", "fit.py"), make_spec(modules=["CUDA"]))
+    here = pin_python(("python", "fit.py"), make_spec(modules=["CUDA"]))
     assert here[0].startswith("/"), "modules for every run do not bring one"
     for spec in (
         make_spec({"software": "pytorch"}, **LISTS),
         make_spec({"env": "/v"}),
         make_spec({"env": "conda:a"}),
     ):
-        assert with_this_python(("python", "fit.py"), spec) == ("python", "fit.py")
-        assert with_this_python(("/usr/bin/python3", "x"), spec) == ("/usr/bin/python3", "x")
-    assert program_of(engine(), RUN_DIR)[0] == sys.executable
-    assert program_of(engine({"env": "/v w"}), RUN_DIR)[:4] == (
+        assert pin_python(("python", "fit.py"), spec) == ("python", "fit.py")
+        assert pin_python(("/usr/bin/python3", "x"), spec) == ("/usr/bin/python3", "x")
+    assert find_program(engine(), RUN_DIR)[0] == sys.executable
+    assert find_program(engine({"env": "/v w"}), RUN_DIR)[:4] == (
         "/v w/bin/python",
         "-P",
         "-m",
         "rampup.worker",
     )
-    assert program_of(engine({"env": "conda:a"}), RUN_DIR)[0] == "python"
-    assert program_of(engine({"env": "container:/i.sif"}), RUN_DIR)[0] == "python"
+    assert find_program(engine({"env": "conda:a"}), RUN_DIR)[0] == "python"
+    assert find_program(engine({"env": "container:/i.sif"}), RUN_DIR)[0] == "python"
 
 
 def test_a_container_is_given_its_places_and_the_gpus() -> None:

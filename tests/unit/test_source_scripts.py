@@ -16,8 +16,8 @@ from job_scripts import RUN_DIR
 from rampup.config.resolve import Request, resolve
 from rampup.core import environment as software
 from rampup.core.units import parse_time_limit_s
-from rampup.runs.plan import job_script
 from rampup.schedulers.slurm.options import clock
+from rampup.schedulers.slurm.script import render
 
 K80 = ["GCC/10.3.0", "OpenMPI/4.1.1"]
 HOROVOD = [
@@ -298,7 +298,7 @@ def ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def differences(name: str, tmp_path: Path) -> dict[str, tuple[Any, Any]]:
     source, spec = SOURCES[name], resolve(SOURCES[name].request, tmp_path)
-    text, chosen = job_script(spec, RUN_DIR), software.of(spec, RUN_DIR)
+    text, chosen = render(spec, RUN_DIR), software.of(spec, RUN_DIR)
     launcher, words = command_of(text)
     theirs = {
         **{f"#SBATCH {key}": value for key, value in source.directives.items()},

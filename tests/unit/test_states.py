@@ -11,8 +11,10 @@ from rampup.rundir import files as rundir
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
 from rampup.runs import state as states
+from rampup.schedulers.base import job_key
 from rampup.schedulers.slurm import query as slurm_query
-from rampup.schedulers.slurm.query import Answer, Job, key_of
+from rampup.schedulers.slurm.jobs import SlurmJob
+from rampup.schedulers.slurm.query import SlurmAnswer
 
 BEGUN: dict[str, Any] = {
     "launcher": "srun",
@@ -53,12 +55,12 @@ def attempt(run: RunDir, facts: dict[str, Any]) -> None:
 
 def told(
     run: RunDir, monkeypatch: pytest.MonkeyPatch, *jobs: tuple[str, str], problem: str = ""
-) -> rundir.State:
+) -> states.State:
     """The state when Slurm says this of these jobs."""
-    answer = Answer(
-        {key_of(job, "it-abc234"): Job(state) for job, state in jobs}, time.time(), problem
+    answer = SlurmAnswer(
+        {job_key(job, "it-abc234"): SlurmJob(state) for job, state in jobs}, time.time(), problem
     )
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -121,7 +123,7 @@ def test_a_script_started_by_hand_is_the_job_that_counts(
     attempt(run, {**BEGUN, "job": "9", "started": 200.0})
     jobs = (("7", "COMPLETED"), ("9", "RUNNING"))
     assert told(run, monkeypatch, *jobs).name == "running"
-    assert states.job_of(run, states.look(run).facts, run.recorded("submitted") or {}) == (
+    assert states.find_job(run, states.observe(run).facts, run.recorded("submitted") or {}) == (
         "site",
         "9",
         "it-abc234",
@@ -163,10 +165,10 @@ def test_ids_that_were_used_before_are_told_apart(
         tmp_path / "20260102-000000-it-xyz789", {"id": "xyz789", "name": "it"}, lambda made: None
     )
     submitted(other)
-    answer = Answer({key_of("7", "it-xyz789"): Job("RUNNING")}, time.time())
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
+    answer = SlurmAnswer({job_key("7", "it-xyz789"): SlurmJob("RUNNING")}, time.time())
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
-    found = states.states_of([states.look(run), states.look(other)])
+    found = states.states_of([states.observe(run), states.observe(other)])
     assert (found[run.path].name, found[other.path].name) == ("failed", "running")
 
 
@@ -212,5 +214,5 @@ def test_a_copy_of_a_run_has_a_state_of_its_own(
     shutil.copytree(run.path, tmp_path / "copy" / run.path.name)
     copy = RunDir(tmp_path / "copy" / run.path.name)
     told(run, monkeypatch, ("7", "RUNNING"))
-    found = states.states_of([states.look(run), states.look(copy)])
+    found = states.states_of([states.observe(run), states.observe(copy)])
     assert {state.name for state in found.values()} == {"running"} and len(found) == 2

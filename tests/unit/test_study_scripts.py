@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from job_scripts import make_spec
 
+from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
-from rampup.diagnose.preflight import Finding
 from rampup.errors import Refused
 from rampup.rundir.files import RunDir
+from rampup.runs.plan import CheckedPlan, Plan
 from rampup.schedulers.slurm import arrays
 from rampup.schedulers.slurm import packs as pack
 from rampup.study import launch
@@ -186,8 +187,9 @@ def test_a_pack_leaves_alone_what_was_taken_from_it(packed: RunDir, tmp_path: Pa
 
 
 def test_what_is_noted_is_of_the_run_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_size(spec: RunSpec, root: Path) -> list[Finding]:
-        return [Finding("size", "note", "", f"{spec.resources.tasks_per_node} tasks", "fewer")]
+    def of_size(plan: Plan) -> CheckedPlan:
+        tasks = f"{plan.spec.resources.tasks_per_node} tasks"
+        return CheckedPlan(plan, (Finding("size", "note", "", tasks, "fewer"),))
 
     monkeypatch.setattr(launch, "preflight", of_size)
     monkeypatch.setattr(launch, "preflight_alike", lambda spec: None)

@@ -14,8 +14,11 @@ from rampup.rundir import find as runs
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
 from rampup.runs import state as states
+from rampup.schedulers.base import job_key
 from rampup.schedulers.slurm import query as slurm_query
-from rampup.schedulers.slurm.query import Answer, Job, each_of, key_of
+from rampup.schedulers.slurm import submit as slurm_submit
+from rampup.schedulers.slurm.jobs import SlurmJob
+from rampup.schedulers.slurm.query import SlurmAnswer, each_of
 from rampup.study import members
 from rampup.study.columns import check, headline, more_is_better, values_of
 from rampup.study.grid import Point
@@ -58,12 +61,13 @@ def submitted(run: RunDir, **more: Any) -> None:
     records.append_json(run.control_file, {**said, **more})
 
 
-def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, **jobs: str) -> rundir.State:
+def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, **jobs: str) -> states.State:
     """The state when Slurm says this of these jobs."""
-    answer = Answer(
-        {key_of(job.strip("j"), "it-pack1"): Job(state) for job, state in jobs.items()}, time.time()
+    answer = SlurmAnswer(
+        {job_key(job.strip("j"), "it-pack1"): SlurmJob(state) for job, state in jobs.items()},
+        time.time(),
     )
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name))
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -152,9 +156,9 @@ def test_slurm_is_asked_once_for_a_lost_submission(
         run.config_file.write_text("{}")
         run.record("submitting", cluster="site", job_name="it-array1", task=task)
     asked: list[str] = []
-    monkeypatch.setattr(members, "of_run", lambda name, kept: Cluster(name=name))
+    monkeypatch.setattr(members, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(
-        members.slurm, "find_by_name", lambda cluster, name: [asked.append(name) or "7"]
+        slurm_submit, "find_by_name", lambda cluster, name: [asked.append(name) or "7"]
     )
     members.find_lost_submissions(lost)
     assert asked == ["it-array1"]

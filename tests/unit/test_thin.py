@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rampup.report.thin import LIMIT, fitting_limit, thin
+from rampup.report.thin import LIMIT, choose_limit, thin
 
 
 def test_a_short_curve_stays_as_it_is() -> None:
@@ -37,8 +37,8 @@ def test_what_is_kept_was_measured_and_stays_in_order(length: int, limit: int) -
 
 
 def test_all_curves_together_stay_within_the_budget() -> None:
-    assert fitting_limit([10, 2000], 3000) == LIMIT
+    assert choose_limit([10, 2000], 3000) == LIMIT
     lengths = [100_000] * 60 + [5] * 100
-    limit = fitting_limit(lengths, 30_000)
+    limit = choose_limit(lengths, 30_000)
     assert sum(min(length, limit) for length in lengths) <= 30_000
     assert limit == 250  # halved three times and not once more

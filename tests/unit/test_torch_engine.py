@@ -15,7 +15,7 @@ from rampup.core.hardware import bf16_is_fast
 from rampup.core.settings import Settings
 from rampup.data.memory import TensorData
 from rampup.engines.torch import device as torch_device
-from rampup.engines.torch.parts import RunningLoss, compiled
+from rampup.engines.torch.parts import RunningLoss, compile_model
 from rampup.engines.torch.task import optimizer_of
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
@@ -127,7 +127,7 @@ def test_compile_really_compiles(wanted: bool, monkeypatch: pytest.MonkeyPatch) 
     # the C++ compiler takes seconds
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.9))
-    called = compiled(model, Settings({"compile": wanted}))
+    called = compile_model(model, Settings({"compile": wanted}))
     counters.clear()
     called.eval()
     assert not model.training
@@ -139,13 +139,13 @@ def test_compile_really_compiles(wanted: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_the_running_loss() -> None:
     loss = RunningLoss(CPU)
     loss.add(torch.tensor(1.0), 10)
-    assert loss.since_row() == 1.0
+    assert loss.row_mean() == 1.0
     loss.add(torch.tensor(4.0), 20)
-    assert loss.since_row() == 4.0
-    assert loss.of_epoch() == 3.0
+    assert loss.row_mean() == 4.0
+    assert loss.epoch_mean() == 3.0
     loss.restart()
     loss.add(torch.tensor(7.0), 1)
-    assert loss.since_row() == loss.of_epoch() == 7.0
+    assert loss.row_mean() == loss.epoch_mean() == 7.0
 
 
 def test_batches_of_tensors() -> None:

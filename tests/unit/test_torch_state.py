@@ -17,11 +17,11 @@ from rampup.engines.torch.state import (
     KeptMemory,
     State,
     average,
-    packed,
+    pack,
+    preserve,
     random_state,
     set_random_state,
     unpack,
-    untouched,
 )
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
@@ -81,7 +81,7 @@ def test_another_process_goes_on_as_this_one(tmp_path: Path) -> None:
         "best": {"metric": "val_accuracy", "value": 0.5, "epoch": 1, "step": 3},
     }
     other = Training()
-    assert other.state.put_back(path) == (3, BEST)
+    assert other.state.restore(path) == (3, BEST)
     other.step()
     other.step()
     assert other.everything() == training.everything()
@@ -91,9 +91,9 @@ def test_the_memory_is_kept(tmp_path: Path) -> None:
     training = Training()
     training.step()
     memory = KeptMemory()
-    first = memory.copy_of({"model": training.model.state_dict(), "list": [torch.ones(2)]})
+    first = memory.copy({"model": training.model.state_dict(), "list": [torch.ones(2)]})
     training.step()
-    second = memory.copy_of({"model": training.model.state_dict(), "list": [torch.zeros(2)]})
+    second = memory.copy({"model": training.model.state_dict(), "list": [torch.zeros(2)]})
     assert first["list"][0].data_ptr() == second["list"][0].data_ptr() and first["list"][
         0
     ].tolist() == [0, 0]
@@ -102,7 +102,7 @@ def test_the_memory_is_kept(tmp_path: Path) -> None:
         second["model"]["0.weight"].data_ptr()
         != training.model.get_parameter("0.weight").data_ptr()
     )
-    grown = memory.copy_of({"model": training.model.state_dict(), "list": [torch.zeros(5)]})
+    grown = memory.copy({"model": training.model.state_dict(), "list": [torch.zeros(5)]})
     assert len(grown["list"][0]) == 5
 
 
@@ -113,14 +113,14 @@ def test_the_best_has_memory_of_its_own(tmp_path: Path) -> None:
     training.step()
     training.state.take(2, BEST, {})
     other = Training()
-    assert other.state.put_back(written(best, tmp_path))[0] == 1
+    assert other.state.restore(written(best, tmp_path))[0] == 1
 
 
 def test_a_memory_layout_is_kept() -> None:
     weight = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    copied = KeptMemory().copy_of(
-        {"model": [torch.ones(3), weight, torch.randn(2, 1).expand(2, 5)]}
-    )["model"]
+    copied = KeptMemory().copy({"model": [torch.ones(3), weight, torch.randn(2, 1).expand(2, 5)]})[
+        "model"
+    ]
     assert copied[1].stride() == weight.stride() and torch.equal(copied[1], weight)
     assert torch.equal(copied[0], torch.ones(3)) and copied[2].shape == (2, 5)
 
@@ -141,7 +141,7 @@ def test_many_tensors_are_written_in_few_pieces() -> None:
         "optimizer": [torch.ones(2)] * 100,
     }
     file = Counted()
-    torch.save(KeptMemory().copy_of(state), file)
+    torch.save(KeptMemory().copy(state), file)
     assert file.writes < 60, "each makes the training loop wait for the interpreter"
 
 
@@ -171,9 +171,9 @@ def test_buffers_of_several_ranks() -> None:
         [torch.tensor([3.0, 6.0]), torch.tensor(5)],
     ]
     into = [torch.zeros(2), torch.tensor(0)]
-    unpack(packed(ranks[1]), into)
+    unpack(pack(ranks[1]), into)
     assert (into[0].tolist(), into[1].item()) == ([3.0, 6.0], 5)
-    average([packed(rank) for rank in ranks], into)
+    average([pack(rank) for rank in ranks], into)
     assert (into[0].tolist(), into[1].item()) == ([2.0, 4.0], 4)
 
 
@@ -182,7 +182,7 @@ def test_another_model_is_a_clear_error(tmp_path: Path) -> None:
     training.step()
     path = written(training.state.take(1, None, {}), tmp_path)
     with pytest.raises(RampupError, match="does not fit the model or the optimizer of now"):
-        Training(width=5).state.put_back(path)
+        Training(width=5).state.restore(path)
 
 
 class Counting(nn.Module):
@@ -213,7 +213,7 @@ class Counting(nn.Module):
 @pytest.mark.parametrize("inference", [False, True])
 def test_who_only_looks_changes_nothing(inference: bool) -> None:
     model, stood = Counting(), random_state(CPU)
-    with torch.inference_mode(inference), untouched(model, CPU):
+    with torch.inference_mode(inference), preserve(model, CPU):
         model(torch.zeros(2))
         model.eval()
         assert model.times == 1 and not torch.equal(random_state(CPU), stood)

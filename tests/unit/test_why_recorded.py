@@ -1,5 +1,5 @@
-"""`rampup why` on recorded words that can't be provoked here, on hostile files, and the tables
-themselves."""
+"""`rampup why` on recorded messages that can't be provoked here, on hostile files, and problems.toml
+itself."""
 
 import json
 import random
@@ -9,19 +9,36 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from rampup import rank
-from rampup.diagnose.why.clues import gather
-from rampup.diagnose.why.explain import PROBLEMS, Answer, explain
-from rampup.diagnose.why.logs import Frame, clean, last_of, lines_of, tail, traces_in, users_frame
+from rampup.diagnose.why.clues import Source, collect
+from rampup.diagnose.why.explain import (
+    PROBLEMS_FILE,
+    Answer,
+    Problem,
+    Signs,
+    explain,
+    parse_problems,
+    read_problems,
+)
+from rampup.diagnose.why.logs import (
+    Frame,
+    clean,
+    find_traces,
+    find_users_frame,
+    pick_telling,
+    read_tail,
+    split_lines,
+)
 from rampup.diagnose.why.wording import Words
 from rampup.rundir import failures as causes
 from rampup.rundir import files as rundir
-from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import append_json, write_json
+from rampup.runs.state import TORN, State
 
 ROOT = Path(__file__).parents[2]
 FAILED: dict[str, Any] = {
@@ -368,10 +385,10 @@ def test_a_line_is_safe_to_print() -> None:
 
 def test_the_end_of_a_long_file_keeps_its_numbers(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("".join(f"line {number}\n" for number in range(1, 20_001)))
-    found = tail(tmp_path / "log")
+    found = read_tail(tmp_path / "log")
     assert found[-1] == (20_000, "line 20000")
     assert all(line.text == f"line {line.number}" for line in found) and 1000 < len(found) < 10_000
-    assert tail(tmp_path / "absent") == []
+    assert read_tail(tmp_path / "absent") == []
 
 
 def test_tracebacks_are_found_and_lead_to_the_users_code(tmp_path: Path) -> None:
@@ -386,12 +403,12 @@ Traceback (most recent call last):
   File "/usr/bin/torchrun", line 8, in <module>
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
-    traces = traces_in(lines_of(text))
-    found = last_of(traces)
+    traces = find_traces(split_lines(text))
+    found = pick_telling(traces)
     assert found is not None and found.error.text == "RuntimeError: shapes do not fit"
-    assert users_frame(traces, [tmp_path]) == Frame(f"{tmp_path}/train.py", 7)
-    assert traces_in(lines_of("Traceback (most recent call last):\nnothing else")) == []
-    assert last_of([]) is None
+    assert find_users_frame(traces, [tmp_path]) == Frame(f"{tmp_path}/train.py", 7)
+    assert find_traces(split_lines("Traceback (most recent call last):\nnothing else")) == []
+    assert pick_telling([]) is None
 
 
 @pytest.mark.parametrize(
@@ -424,31 +441,85 @@ def test_what_the_ranks_need_is_not_there(
     assert remedy in answer.finding.remedy
 
 
-# the tables ---------------------------------------------------------------------------------------
+# problems.toml ------------------------------------------------------------------------------------
 
 
-def test_every_row_is_a_sentence_with_a_remedy(run: RunDir) -> None:
+def patterns(signs: Signs) -> list[str]:
+    """All regular expressions of the signs."""
+    found: list[str] = []
+    for sign in signs.values():
+        found += [sign] if isinstance(sign, str) else sign
+    return found
+
+
+def groups(problem: Problem) -> set[str]:
+    """The named groups of a problem."""
+    both = [*patterns(problem.signs), *patterns(problem.also)]
+    return {name for pattern in both for name in re.compile(pattern).groupindex}
+
+
+def names(template: str) -> set[str]:
+    """The words in braces."""
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name}
+
+
+@pytest.mark.parametrize("problem", read_problems(), ids=lambda problem: problem.id)
+def test_every_problem_is_a_sentence_with_a_remedy(run: RunDir, problem: Problem) -> None:
     attempt = attempt_of(run, {**FAILED, "failed_rank": 0}, rank_0=raised("ValueError: x"))
-    case = gather(run, attempt, State("failed", 1))
-    for problem in PROBLEMS:
-        patterns = [*problem.signs.values(), *problem.also.values()]
-        groups = {name: "x" for pattern in patterns for name in re.compile(pattern).groupindex}
-        for template in (problem.cause, problem.remedy):
-            for names in (groups, {}) if template == problem.cause else ({},):
-                used = {name for _, name, _, _ in string.Formatter().parse(template) if name}
-                text = template.format_map(
-                    Words(case, {**dict.fromkeys(used & set(groups), "x"), **names}, True)
-                )
-                assert text.isprintable() and "None" not in text, problem.id
-        assert problem.remedy or problem.harmless, problem.id
+    case = collect(run, attempt, State("failed", 1))
+    known = groups(problem) | {name for name in vars(Words) if not name.startswith("_")}
+    for template in (problem.cause, problem.remedy):
+        unknown = names(template) - known
+        assert not unknown, f"{problem.id}: neither a named group nor a word of wording.py"
+        for matched in ({}, dict.fromkeys(groups(problem), "x")):
+            text = template.format_map(Words(case, matched, True))
+            assert text.isprintable() and "None" not in text, problem.id
+    assert problem.signs and problem.cause, problem.id
+    assert problem.remedy or problem.harmless, problem.id
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("couse = 'x'", "problem 'disk-on-fire': Object contains unknown field `couse`"),
+        ("signs.slrum-log = 'x'", "problem 'disk-on-fire': Invalid enum value 'slrum-log'"),
+        ("signs.exit = 9", "problem 'disk-on-fire': Expected `str | array`, got `int`"),
+        ("remedy = false", "problem 'disk-on-fire': Expected `str`, got `bool`"),
+        ("", "problem 'disk-on-fire': Object missing required field `signs`"),
+        ("[[problems]]", "only [[problem]] is allowed here, not problems"),
+    ],
+)
+def test_a_mistake_in_the_file_names_the_problem(row: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_problems(f'[[problem]]\nid = "disk-on-fire"\ncause = "it burns"\n{row}\n')
+
+
+def test_the_head_of_the_file_describes_every_key_and_source() -> None:
+    head = PROBLEMS_FILE.read_text().partition("[[problem]]\n")[0]
+    for name in (*Problem.__struct_fields__, *get_args(Source)):
+        assert re.search(rf"^#   {name} +\S", head, re.MULTILINE), name
+
+
+def test_a_damaged_run_directory_is_recognised(run: RunDir) -> None:
+    """The sign is the very text of runs/state.py."""
+    answer = explain(run, State("failed", None, f"attempts/1/attempt.json, {TORN}"))
+    assert (answer.finding.id, answer.known) == ("not-known", False)
+    assert answer.finding.cause.startswith("not known: attempts/1/attempt.json, which")
+
+
+def test_a_group_that_matched_nothing(run: RunDir) -> None:
+    answer = explain(run, State("cancelled"))
+    assert answer.finding.cause == "it was cancelled, but not by rampup: no message"
 
 
 def test_every_problem_is_tested_and_documented() -> None:
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*/test_why*.py"))
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    for problem in PROBLEMS:
+    for problem in read_problems():
         assert f'"{problem.id}"' in tests, problem.id
         assert f"`{problem.id}`" in page, problem.id
+    examples = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert examples and all(text in PROBLEMS_FILE.read_text() for text in examples)
 
 
 FOREIGN = b'{"rank": "x", "exit_code": [], "t": "y", "world_size": -1, "step": {}, "cpu_s": "", "train": 3, "mem": 1}'

@@ -13,19 +13,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from rampup.config.targets.signatures import Found, Source, locate, needed_packages, read_function
-from rampup.core.engines.torch import KERAS
+from rampup.core.engines.keras import KERAS
 from rampup.core.spec import RecipeInfo, Setting
 from rampup.errors import Refused, nearest
 
 OF_COMPILE = ("lr", "optimizer", "momentum", "weight_decay")
 """What the user's own `model.compile` decides, unless the function has an argument of that name."""
 DATA = Setting("str", "", "a function that returns the data, as pkg.mod:function, or a .npz file")
-
-
-def is_own(engine: str | None, folder: str | None) -> bool:
-    """Whether it is a class or a function of the user's, and not a folder with a recipe.toml."""
-    has_recipe = bool(folder) and Path(str(folder), "recipe.toml").is_file()
-    return engine == "lightning" or (engine == "keras" and not has_recipe)
 
 
 def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo | None:

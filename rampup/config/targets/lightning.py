@@ -15,8 +15,13 @@ from msgspec.structs import replace
 
 from rampup.config.targets import keras as keras_targets
 from rampup.config.targets.signatures import Found, Source, locate, needed_packages, read_class
-from rampup.core.engines.lightning import INSTEAD, LIGHTNING, YOURS_FIRST, check
-from rampup.core.engines.lightning_version import check_installed
+from rampup.core.engines.lightning import (
+    INSTEAD,
+    LIGHTNING,
+    YOURS_FIRST,
+    check,
+    check_installed,
+)
 from rampup.core.settings import check_value
 from rampup.core.spec import RecipeInfo, Setting, Value
 from rampup.errors import Refused, nearest
@@ -54,11 +59,6 @@ CLIENTS |= {
 OF_THE_MACHINE = ("device", "precision", "strategy")
 """Where and how to compute: a class's own default for an argument of such a name is no wish of who
 runs it."""
-
-
-def is_target(name: str) -> bool:
-    """`pkg.mod:Class`, and no path."""
-    return ":" in name and "/" not in name
 
 
 def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:

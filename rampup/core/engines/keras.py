@@ -1,5 +1,5 @@
-"""Whether TensorFlow, tf_keras and Horovod are here, in versions that the engine knows. Nothing is
-imported for it.
+"""The Keras engine as the control side sees it: its settings, and whether TensorFlow, tf_keras and
+Horovod are here, in versions that it knows. Nothing is imported for it.
 
 Asked before a run is made, on the machine where it is submitted, and again by every rank, on the
 machine where it trains. Multi-worker training does not work in Keras 3, so the engine trains with
@@ -11,8 +11,52 @@ import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 
+from rampup.core.engines.base import EngineInfo, find_version
+from rampup.core.engines.torch import TORCH
+from rampup.core.spec import Setting
 from rampup.errors import RampupError
 
+KERAS: dict[str, Setting] = {
+    name: TORCH[name]
+    for name in (
+        *(
+            "epochs",
+            "max_steps",
+            "batch_size",
+            "lr",
+            "optimizer",
+            "momentum",
+            "weight_decay",
+            "schedule",
+        ),
+        *(
+            "warmup_steps",
+            "decay_epochs",
+            "decay_factor",
+            "clip",
+            "seed",
+            "eval_batch_size",
+            "eval_batches",
+        ),
+        *("monitor", "monitor_mode", "target", "log_every"),
+    )
+} | {
+    "strategy": Setting(
+        "str",
+        "auto",
+        "who trains together; auto: multiworker with several ranks, mirrored with several GPUs, else single",
+        choices=("auto", "single", "mirrored", "multiworker", "horovod"),
+    ),
+    "intra_threads": Setting(
+        "int", None, "threads inside an operation; default: the CPUs", low=1, optional=True
+    ),
+    "inter_threads": Setting(
+        "int", None, "operations at the same time; default: 2", low=1, optional=True
+    ),
+    "cpu_devices": Setting(
+        "int", 1, "without a GPU, cut the CPU into so many devices, to try mirrored", low=1
+    ),
+}
 OLDEST = (2, 15)
 INSTALL = "pip install 'rampup[keras]'"
 WHEELS = (
@@ -58,15 +102,31 @@ def check_horovod() -> None:
 
 def version() -> tuple[int, ...] | None:
     """Major and minor of TensorFlow; None where it is not told."""
-    told = next(filter(None, map(of, WHEELS)), None)
+    told = next(filter(None, map(find_version, WHEELS)), None)
     return tuple(int(part) for part in re.findall(r"\d+", told)[:2]) if told else None
 
 
-def of(distribution: str) -> str | None:
-    """The version of an installed one."""
-    from importlib import metadata  # slow to import, and only a run of this engine needs it
+class KerasInfo(EngineInfo):
+    name = "keras"
+    settings = KERAS
+    has_targets = True
+    one_gpu_per_rank = False
+    checks_versions = True
+    builds = {"horovod": BUILD_HOROVOD}
 
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
+    def check_installed(self) -> None:
+        check()
+
+    def find_modules(self, train: Mapping[str, object], ranks: int) -> dict[str, str]:
+        setting = self.find_mpi_need(train, ranks)
+        return {"horovod": setting} if setting else {}
+
+    def find_mpi_need(self, train: Mapping[str, object], ranks: int) -> str:
+        return "strategy=horovod" if needs_horovod(train, ranks) else ""
+
+    def explain_rank_limit(self, train: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
+        kind = train.get("strategy")
+        if kind not in ("single", "mirrored") or ranks <= 1:
+            return None
+        cause = f"strategy={kind} trains in one process, and this run has {ranks} ranks"
+        return cause, "strategy=multiworker, or --nodes 1 --tasks-per-node 1"

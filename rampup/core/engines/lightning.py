@@ -9,9 +9,14 @@ errors.
 from collections.abc import Mapping
 from typing import Any
 
+from rampup.core.engines.base import EngineInfo, find_version
 from rampup.core.spec import Setting
 from rampup.errors import Refused
 
+OLDEST = (2, 6, 4)
+MALICIOUS = ("2.6.2", "2.6.3")
+"""Releases on the public index that must not even be imported."""
+INSTALL = "pip install 'rampup[lightning]'"
 PRECISIONS = (
     "fp32",
     "fp16",
@@ -161,3 +166,33 @@ def class_names(value: Any) -> tuple[str, ...]:
 
 def _is_count(value: Any) -> bool:
     return (type(value) is int and value >= 0) or (isinstance(value, str) and value.isdecimal())
+
+
+def check_installed(may_be_absent: bool = False) -> None:
+    """Refuse where it is absent, too old, or one of the malicious releases."""
+    found = find_version("lightning")
+    if found is None:
+        if may_be_absent:
+            return
+        raise Refused("the lightning engine needs lightning, which is not installed", INSTALL)
+    if found in MALICIOUS:
+        raise Refused(
+            f"lightning {found} is a malicious release, and this environment must not be trusted",
+            "make a new environment with lightning >= 2.6.4, and change the passwords and keys that this one could see",
+        )
+    numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdigit())
+    if numbers < OLDEST:
+        raise Refused(
+            f"lightning {found} is too old: the lightning engine needs 2.6.4 or newer", INSTALL
+        )
+
+
+class LightningInfo(EngineInfo):
+    name = "lightning"
+    settings = LIGHTNING
+    has_recipes = False
+    has_targets = True
+    ranks_setting = "devices"
+
+    def check_installed(self) -> None:
+        check_installed()

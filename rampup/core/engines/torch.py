@@ -5,6 +5,9 @@ Read by the command line, which must stay light, and so this imports nothing but
 setting.
 """
 
+from collections.abc import Mapping
+
+from rampup.core.engines.base import EngineInfo
 from rampup.core.spec import Setting
 
 TORCH: dict[str, Setting] = {
@@ -68,46 +71,11 @@ TORCH: dict[str, Setting] = {
     "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
 }
 
-KERAS: dict[str, Setting] = {
-    name: TORCH[name]
-    for name in (
-        *(
-            "epochs",
-            "max_steps",
-            "batch_size",
-            "lr",
-            "optimizer",
-            "momentum",
-            "weight_decay",
-            "schedule",
-        ),
-        *(
-            "warmup_steps",
-            "decay_epochs",
-            "decay_factor",
-            "clip",
-            "seed",
-            "eval_batch_size",
-            "eval_batches",
-        ),
-        *("monitor", "monitor_mode", "target", "log_every"),
-    )
-} | {
-    "strategy": Setting(
-        "str",
-        "auto",
-        "who trains together; auto: multiworker with several ranks, mirrored with several GPUs, else single",
-        choices=("auto", "single", "mirrored", "multiworker", "horovod"),
-    ),
-    "intra_threads": Setting(
-        "int", None, "threads inside an operation; default: the CPUs", low=1, optional=True
-    ),
-    "inter_threads": Setting(
-        "int", None, "operations at the same time; default: 2", low=1, optional=True
-    ),
-    "cpu_devices": Setting(
-        "int", 1, "without a GPU, cut the CPU into so many devices, to try mirrored", low=1
-    ),
-}
 
-ENGINES: dict[str, dict[str, Setting]] = {"keras": KERAS, "torch": TORCH}
+class TorchInfo(EngineInfo):
+    name = "torch"
+    settings = TORCH
+
+    def find_modules(self, train: Mapping[str, object], ranks: int) -> dict[str, str]:
+        by_lightning = train.get("engine") == "lightning"
+        return {"lightning": "engine=lightning"} if by_lightning else {}

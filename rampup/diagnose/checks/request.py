@@ -10,17 +10,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rampup.core import environment as software
-from rampup.core.engines import keras as keras_version
+from rampup.core.engines import find_engine
+from rampup.core.engines.base import EngineInfo
+from rampup.core.finding import Finding, Level
 from rampup.core.spec import RunSpec
 from rampup.diagnose.checks import machine
-from rampup.diagnose.preflight import Finding, Level, data_set
+from rampup.diagnose.checks.storage import data_set
 from rampup.errors import nearest
+from rampup.launchers import find_launcher
 from rampup.runs.code import script_index
+from rampup.schedulers import find_scheduler
 
 
 def data(spec: RunSpec) -> Iterator[Finding]:
     for name in spec.recipe.data if spec.recipe else ():
         yield from data_set(name, absent="problem")
+
+
+def trial(spec: RunSpec) -> Iterator[Finding]:
+    """--smoke tries a job script, so there must be one."""
+    if spec.smoke and is_here(spec):
+        cause = f"--smoke tries a job script, and {spec.cluster.name} has none"
+        yield _problem("smoke", cause, "add --on CLUSTER, or try max_steps=1")
 
 
 def size(spec: RunSpec) -> Iterator[Finding]:
@@ -38,42 +49,41 @@ def size(spec: RunSpec) -> Iterator[Finding]:
                 f"{key} is {value}, cluster {cluster.name} allows {allowed}",
                 f"--{option} {most or 1}",
             )
-    if cluster.scheduler == "local" and asked.nodes > 1:
+    if is_here(spec) and asked.nodes > 1:
         yield _problem(
             "size", f"nodes is {asked.nodes}, and this is one machine", "--nodes 1, or --on CLUSTER"
         )
     cpus = machine.cpus().allowed
-    if cluster.scheduler == "local" and (asked.cpus_per_task or 0) > cpus:
+    if is_here(spec) and (asked.cpus_per_task or 0) > cpus:
         yield _problem(
             "size",
             f"cpus_per_task is {asked.cpus_per_task}, this machine has {cpus}",
             f"--cpus-per-task {cpus}",
         )
-    kind = spec.train.get("strategy") if spec.recipe and spec.recipe.engine == "keras" else None
+    engine = engine_of(spec)
     # a rank says the same, after hours in a queue
-    if kind in ("single", "mirrored") and asked.world_size > 1:
-        cause = f"strategy={kind} trains in one process, and this run has {asked.world_size} ranks"
-        yield _problem("size", cause, "strategy=multiworker, or --nodes 1 --tasks-per-node 1")
+    limit = engine.explain_rank_limit(spec.train, asked.world_size) if engine else None
+    if limit is not None:
+        yield _problem("size", *limit)
 
 
 def launcher(spec: RunSpec) -> Iterator[Finding]:
-    """Who starts the ranks is there, and starts ranks of MPI where the run needs them."""
-    name, here = spec.cluster.launcher, _is_here(spec)
-    of_mpi = name in ("mpirun", "pmix") or (name == "srun" and "SLURM_MPI_TYPE" in spec.cluster.env)
-    if keras_version.needs_horovod(spec.train, spec.resources.world_size) and not of_mpi:
-        cause = f"strategy=horovod needs ranks that MPI has started, and the launcher {name} starts plain ones"
-        yield _problem(
-            "launcher",
-            cause,
-            "--launcher mpirun" if here else "--launcher mpirun, or --launcher pmix",
-        )
-    if (
-        name == "mpirun"
-        and here
-        and shutil.which("mpirun") is None
-        and not _may_come_in_the_job(spec)
-    ):
-        cause = "--launcher mpirun, and there is no mpirun on this machine"
+    """The program that starts the ranks is there, and starts ranks of MPI where the run needs
+    them."""
+    chosen, engine = find_launcher(spec.cluster.launcher), engine_of(spec)
+    setting = engine.find_mpi_need(spec.train, spec.resources.world_size) if engine else ""
+    if setting and not chosen.knows_mpi(spec):
+        cause = f"{setting} needs ranks that MPI has started, and the launcher {chosen.name} starts plain ones"
+        able = [
+            f"--launcher {name}"
+            for name in find_scheduler(spec.cluster.scheduler).launchers
+            if find_launcher(name).starts_mpi
+        ]
+        yield _problem("launcher", cause, ", or ".join(sorted(able)))
+    program = chosen.program_here
+    is_missing = program and is_here(spec) and shutil.which(program) is None
+    if is_missing and not _may_come_in_the_job(spec):
+        cause = f"--launcher {chosen.name}, and there is no {program} on this machine"
         yield _problem(
             "launcher", cause, "install Open MPI, as openmpi-bin on Debian, or load its module"
         )
@@ -91,11 +101,11 @@ def device(spec: RunSpec) -> Iterator[Finding]:
     if (
         spec.kind == "engine"
         and spec.train.get("device") == "cuda"
-        and _is_here(spec)
+        and is_here(spec)
         and not machine.gpus()
     ):
         yield _problem("gpus", "device=cuda, and this machine has no GPU", "device=auto")
-    if asked > 0 and _is_here(spec) and asked > (seen := len(machine.gpus())):
+    if asked > 0 and is_here(spec) and asked > (seen := len(machine.gpus())):
         yield _problem(
             "gpus", f"gpus_per_node is {asked}, this machine has {seen}", f"--gpus-per-node {seen}"
         )
@@ -105,13 +115,14 @@ def ranks_and_gpus(spec: RunSpec) -> Iterator[Finding]:
     """One rank drives one GPU. A command of the user's own may do it in another way, and Keras does
     (mirrored)."""
     ranks, gpus = spec.resources.tasks_per_node, spec.resources.gpus_per_node
-    takes_several = spec.recipe is not None and spec.recipe.engine == "keras"
+    engine = engine_of(spec)
+    takes_several = engine is not None and not engine.one_gpu_per_rank
     if gpus <= 0 or ranks == gpus or (ranks < gpus and takes_several):
         return
     about = f"tasks_per_node is {ranks}, gpus_per_node is {gpus}"
-    engine = spec.kind == "engine"
-    level: Level = "problem" if engine and ranks > gpus else "note"
-    idle = f"GPUs stay idle{'' if engine else ' unless a rank uses several'}"
+    is_ours = spec.kind == "engine"
+    level: Level = "problem" if is_ours and ranks > gpus else "note"
+    idle = f"GPUs stay idle{'' if is_ours else ' unless a rank uses several'}"
     yield Finding(
         "ranks-gpus",
         level,
@@ -127,7 +138,7 @@ def precision(spec: RunSpec) -> Iterator[Finding]:
         return
     if not wanted.startswith("bf16"):
         yield _problem("fp16", f"precision={wanted} does not train on a CPU", "precision=fp32")
-    elif _is_here(spec) and not _bf16_is_fast():
+    elif is_here(spec) and not _bf16_is_fast():
         slow = "this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than with fp32"
         yield _problem("bf16", f"precision={wanted}: {slow}", "precision=fp32")
 
@@ -185,14 +196,19 @@ def _computes_on_cpu(spec: RunSpec) -> bool:
     wish = spec.train.get("device")
     if wish != "auto":
         return wish == "cpu"
-    if not _is_here(spec):
+    if not is_here(spec):
         return spec.resources.gpus_per_node == 0
     hidden = spec.resources.devices == []
     return hidden or not (machine.gpus() or machine.has_apple_gpu())
 
 
-def _is_here(spec: RunSpec) -> bool:
-    return spec.cluster.scheduler == "local"
+def is_here(spec: RunSpec) -> bool:
+    """Whether the run stays on this machine."""
+    return find_scheduler(spec.cluster.scheduler).is_here
+
+
+def engine_of(spec: RunSpec) -> EngineInfo | None:
+    return find_engine(spec.recipe.engine) if spec.recipe else None
 
 
 def _bf16_is_fast() -> bool:

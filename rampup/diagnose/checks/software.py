@@ -16,24 +16,26 @@ from pathlib import Path
 
 from rampup.config.recipes import HERE as BUILTIN
 from rampup.core import environment as software
-from rampup.core.engines import keras as keras_version
+from rampup.core.engines import find_engine
+from rampup.core.finding import Finding
 from rampup.core.spec import RecipeInfo, RunSpec
-from rampup.diagnose.preflight import Finding
 from rampup.errors import RampupError
+from rampup.schedulers import find_scheduler
 
 ABSENT = (
     "import sys, importlib.util as i; print(*[m for m in sys.argv[1:] if i.find_spec(m) is None])"
 )
 """Which of some modules a Python does not have, without importing them."""
 VERSIONS = """
-from rampup.core.engines import keras as keras_version
+import sys
+from rampup.core.engines import ENGINES
 from rampup.errors import RampupError
 try:
-    keras_version.check()
+    ENGINES[sys.argv[1]].check_installed()
 except RampupError as error:
     print(error.message, error.hint, sep="\\n")
 """
-"""What every rank will say of TensorFlow and Keras in that Python."""
+"""What every rank will say of the packages of its engine in that Python."""
 ASK_WITHIN_S = 60.0
 OTHERS = "--env is the path of a venv, conda:NAME, container:IMAGE.sif, or none"
 
@@ -81,13 +83,14 @@ def imports(spec: RunSpec) -> Iterator[Finding]:
         if find_spec(module.partition(".")[0]) is None:
             cause = f"{_who_needs(spec, module)} needs {module}, which is not installed"
             yield _problem("software", cause, _how_to_get(recipe, "pip", module))
-    if recipe.engine == "keras":
-        yield from _keras()
+    yield from _installed(recipe)
 
 
-def _keras() -> Iterator[Finding]:
+def _installed(recipe: RecipeInfo) -> Iterator[Finding]:
+    engine = find_engine(recipe.engine)
     try:
-        keras_version.check()
+        if engine is not None and engine.checks_versions:
+            engine.check_installed()
     except RampupError as error:
         yield _problem("software", error.message, error.hint)
 
@@ -95,10 +98,9 @@ def _keras() -> Iterator[Finding]:
 def _by_settings(spec: RunSpec) -> dict[str, str]:
     """The modules that a setting needs, with that setting."""
     assert spec.recipe is not None
-    by_engine = {"lightning": "engine=lightning"} if spec.train.get("engine") == "lightning" else {}
-    if keras_version.needs_horovod(spec.train, spec.resources.world_size):
-        by_engine["horovod"] = "strategy=horovod"
-    return {**by_engine, **spec.recipe.also}
+    engine = find_engine(spec.recipe.engine)
+    needed = engine.find_modules(spec.train, spec.resources.world_size) if engine else {}
+    return {**needed, **spec.recipe.also}
 
 
 def _who_needs(spec: RunSpec, *modules: str) -> str:
@@ -110,8 +112,9 @@ def _who_needs(spec: RunSpec, *modules: str) -> str:
 def _how_to_get(recipe: RecipeInfo, pip: str, *modules: str) -> str:
     """By an extra of rampup's, where it brings a module in a version that works, or by the module's
     own name."""
-    if modules == ("horovod",):  # built from source, for one version of TensorFlow
-        return keras_version.BUILD_HOROVOD
+    engine = find_engine(recipe.engine)
+    if engine is not None and len(modules) == 1 and modules[0] in engine.builds:
+        return engine.builds[modules[0]]
     extras = {module: recipe.extra for module in ("rampup", *recipe.requires) if recipe.extra}
     extras.setdefault("lightning", "lightning")
     names = [f"rampup[{extras[module]}]" if module in extras else module for module in modules]
@@ -147,16 +150,16 @@ def _in_venv(spec: RunSpec, recipe: RecipeInfo, path: str, needed: list[str]) ->
         yield _problem(
             "software", cause, _how_to_get(recipe, f"{shlex.quote(python)} -m pip", *absent)
         )
-    elif recipe.engine == "keras":
-        yield from _keras_in(python)
+    elif (engine := find_engine(recipe.engine)) is not None and engine.checks_versions:
+        yield from _installed_in(python, recipe.engine)
 
 
-def _keras_in(python: str) -> Iterator[Finding]:
-    told, failure = _answer(python, VERSIONS)
+def _installed_in(python: str, engine: str) -> Iterator[Finding]:
+    told, failure = _answer(python, VERSIONS, engine)
     message, _, hint = told.strip().partition("\n")
     if failure:
         yield Finding(
-            "software", "note", "software", f"{python} does not tell its TensorFlow: {failure}", ""
+            "software", "note", "software", f"{python} does not tell its versions: {failure}", ""
         )
     elif message:
         by_pip = hint.startswith("pip ")
@@ -269,7 +272,7 @@ def _container(spec: RunSpec, image: str, by_modules: bool) -> Iterator[Finding]
     if shutil.which("apptainer") or shutil.which("singularity"):
         return
     cause = "there is neither apptainer nor singularity on this machine"
-    if spec.cluster.scheduler == "local" and not by_modules:
+    if find_scheduler(spec.cluster.scheduler).is_here and not by_modules:
         yield _problem("environment", cause, "install apptainer, or --on CLUSTER")
     cause += "; the nodes must have it, or the job's modules bring it"
     yield Finding("environment", "note", "apptainer", cause, "module avail apptainer")

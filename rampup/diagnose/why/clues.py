@@ -1,226 +1,426 @@
-"""What an attempt left behind that can tell why it ended: clues, each with the file and the line
-where it stands.
+"""The clues that tell why an attempt ended, each with the file and the line where it was found.
 
-Gathered for `rampup why` from exit codes, error-<r>.json, the logs of the ranks and of Slurm,
-control.jsonl, metrics and samples. Collects only; which clue means what stands in why_endings.py
-and why_errors.py. Of the ranks only the one that failed first is heard: the others fell because of
-it.
+`collect` gathers them for explain.py: the state of the run, exit codes, error-<r>.json, the logs of
+the ranks and of Slurm, control.jsonl, metrics, samples of the machines. Of the ranks it reads only
+the one that failed first, because the others fell with it. It never judges: which clue means what
+is in problems.toml. Clues are read or measured, never guessed.
 """
 
+import os
+import pwd
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from rampup.diagnose.why import signs as why_signs
+from rampup.config.clusters import of_run
+from rampup.core import metrics
 from rampup.diagnose.why.logs import (
     Frame,
     Line,
     Trace,
     clean,
-    fatal_in,
-    last_of,
-    lines_of,
-    tail,
-    traces_in,
-    users_frame,
+    find_fatal_error,
+    find_traces,
+    find_users_frame,
+    pick_telling,
+    read_tail,
+    split_lines,
 )
-from rampup.diagnose.why.problems import Clue
+from rampup.errors import RampupError
 from rampup.rundir import failures as causes
 from rampup.rundir import schema as shapes
 from rampup.rundir.failures import FirstFailure
-from rampup.rundir.files import AttemptDir, RunDir, State
+from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
+from rampup.runs.state import State
+from rampup.schedulers import find_scheduler
 
-NEAR_THE_END = 15
-"""A traceback with more lines after it is not what ended the program."""
+NEAR_THE_END_LINES = 15
+"""A traceback that more lines follow did not end the program."""
 LAST_LINES = 40
-RANKS_HEARD = 64
+MAX_RANKS_READ = 64
 REASON_BELOW = "Graph execution error:"
-"""TensorFlow's first line. What was wrong stands under the calls that made the graph."""
+"""TensorFlow's first line: the reason follows below the calls that made the graph."""
 PYTHON_FAILED = 1
-"""What Python ends with after an exception that nobody caught."""
+"""Python's exit code after an exception that the program did not catch."""
+MEMORY_FULL = 0.95
+SILENT_S = 300.0
+"""A run that writes nothing for so long may hang, if its ranks are idle too or if they used to
+write much more often."""
+SILENT_INTERVALS = 20
+IDLE_CPUS = 0.02
+SAMPLES_TAIL_BYTES = 4096
+MISSING_MODULE = re.compile(r"No module named '(?P<name>[^']+)'")
+MISSING_FILE = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
+
+Source = Literal[
+    "state",
+    "slurm-state",
+    "slurm-log",
+    "restart",
+    "cancel",
+    "ranks",
+    "metric",
+    "memory",
+    "silence",
+    "exit",
+    "exception",
+    "rampup-error",
+    "rank-log",
+    "left-out",
+]
+"""Where a clue comes from; the head of problems.toml describes each."""
+ERRORS: tuple[Source, ...] = ("exception", "rampup-error")
+
+
+class Clue(NamedTuple):
+    """A text that may tell why a run ended, and where it stands."""
+
+    source: Source
+    text: str
+    file: str = ""
+    """Relative to the run directory."""
+    line: int | None = None
 
 
 class Case(NamedTuple):
-    """An attempt that ended; or a run that has none, with its state."""
+    """An attempt with its clues; or a run that has no attempt, with its state."""
 
     run: RunDir
     state: State
     attempt: AttemptDir | None
     facts: Record
     config: Record
-    first: FirstFailure
-    """The rank that failed first."""
-    place: Frame | None
-    """Where in the user's own code."""
-    last_line: Clue | None
-    """What that rank said last."""
     clues: list[Clue]
+    suspect: FirstFailure = FirstFailure()
+    """The rank that failed first."""
+    place: Frame | None = None
+    """Where it failed, in the user's own code."""
+    last_line: Clue | None = None
+    """The last line of its log."""
 
 
-def gather(run: RunDir, attempt: AttemptDir | None, state: State) -> Case:
-    """The clues that count in that state: a log is no evidence against a run that goes on or ended
-    well."""
-    facts, config = attempt.facts if attempt else {}, run.config
-    clues = list(_of_state(run, attempt, state, facts))
-    if attempt is None or state.name == "pending":
-        return Case(run, state, attempt, facts, config, FirstFailure(), None, None, clues)
-    if state.name in ("running", "timeout"):
-        clues += why_signs.silence(run, attempt, facts.get("ended") or time.time())
-    if state.name in ("failed", "completed"):
-        clues += why_signs.metrics(run, attempt)
-    if state.name == "cancelled" and not any(clue.kind == "cancel" for clue in clues):
-        clues += why_signs.cancelled_in_slurm(run, facts)
-    if state.name != "failed":
-        return Case(run, state, attempt, facts, config, FirstFailure(), None, None, clues)
-    return _of_failure(
-        Case(run, state, attempt, facts, config, FirstFailure(), None, None, clues), attempt
-    )
+def collect(run: RunDir, attempt: AttemptDir | None, state: State) -> Case:
+    """Return the clues that count in that state: a log is not evidence against a run that is still
+    running or that completed."""
+    facts = attempt.facts if attempt else {}
+    clues = list(_state_clues(run, attempt, state, facts))
+    if attempt is not None and state.name in ("running", "timeout"):
+        clues += _silence(run, attempt, facts.get("ended") or time.time())
+    if attempt is not None and state.name in ("failed", "completed"):
+        clues += _lost_losses(run, attempt)
+    by_rampup = any(clue.source == "cancel" for clue in clues)
+    if attempt is not None and state.name == "cancelled" and not by_rampup:
+        clues += _canceller(run, facts)
+    case = Case(run, state, attempt, facts, run.config, clues)
+    return _add_failure(case, attempt) if attempt and state.name == "failed" else case
 
 
-def _of_failure(case: Case, attempt: AttemptDir) -> Case:
-    run, first = case.run, _first_with_words(attempt, case.facts)
-    log = attempt.rank_log(first.rank or 0)
-    lines = tail(log) if first.rank is not None else []
-    said = traces_in(lines)
+def _add_failure(case: Case, attempt: AttemptDir) -> Case:
+    run = case.run
+    suspect, lines = _find_suspect(attempt, case.facts)
+    log = attempt.rank_log(suspect.rank or 0)
+    printed = find_traces(lines)
+    slurm_log = list(_slurm_log(run, attempt, case.facts))
+    rank_log = list(_rank_log(suspect, lines, pick_telling(printed), _inside(run, log)))
     clues = [
         *case.clues,
-        *why_signs.memory(run, attempt),
-        *_of_slurm(run, attempt, case.facts),
-        *_of_exit(run, attempt, case.facts, first),
-        *_of_error(run, attempt, first),
-        *_of_log(first, lines, last_of(said), inside(run, log)),
+        *_full_memory(run, attempt),
+        *slurm_log,
+        *_exit(run, attempt, case.facts, suspect, slurm_log),
+        *_recorded_error(run, attempt, suspect),
+        *rank_log,
     ]
-    clues += why_signs.left_out(run, case.config, clues)
-    traces = traces_in(lines_of(first.error.get("traceback", ""))) or fatal_in(lines) or said
-    place = users_frame(traces, why_signs.folders(run, case.config))
-    last_line = Clue("log", lines[-1].text, inside(run, log), lines[-1].number) if lines else None
-    return case._replace(first=first, place=place, last_line=last_line, clues=clues)
+    clues += _left_out(run, case.config, clues)
+    recorded = find_traces(split_lines(suspect.error.get("traceback", "")))
+    traces = recorded or find_fatal_error(lines) or printed
+    place = find_users_frame(traces, _users_folders(run, case.config))
+    last_line = rank_log[-1] if lines else None
+    return case._replace(clues=clues, suspect=suspect, place=place, last_line=last_line)
 
 
-# who failed first ---------------------------------------------------------------------------------
+# the rank that failed first -----------------------------------------------------------------------
 
 
-def _first_with_words(attempt: AttemptDir, facts: Record) -> FirstFailure:
-    """The launcher's suspect, unless its log tells that it only lost contact with another rank.
+def _find_suspect(attempt: AttemptDir, facts: Record) -> tuple[FirstFailure, list[Line]]:
+    """Return the rank that the launcher suspects, with the end of its log; another rank, if that
+    log shows that the suspect only lost contact with it.
 
-    Where what the launcher wrote down is lost, nobody is suspected, and all logs are asked."""
+    Where the launcher's record is lost, no rank is suspected, and all logs are read."""
     first = causes.find_first_failure(attempt, facts.get("failed_rank"), facts.get("exit_code"))
-    known = bool(facts) or first.rank is not None
-    if first.error or (known and not _lost_a_peer(attempt, first.rank)):
-        return first
-    for rank in range(min(RANKS_HEARD, facts.get("world_size", 0) if facts else RANKS_HEARD)):
-        if (
-            rank != first.rank
-            and last_of(traces_in(tail(attempt.rank_log(rank))))
-            and not _lost_a_peer(attempt, rank)
-        ):
-            return FirstFailure(rank)
-    return first
+    lines = read_tail(attempt.rank_log(first.rank)) if first.rank is not None else []
+    recorded = bool(facts) or first.rank is not None
+    if first.error or (recorded and not _lost_a_peer(lines)):
+        return first, lines
+    world_size = facts.get("world_size", 0) if facts else MAX_RANKS_READ
+    for rank in range(min(MAX_RANKS_READ, world_size)):
+        if rank == first.rank:
+            continue
+        other_lines = read_tail(attempt.rank_log(rank))
+        if find_traces(other_lines) and not _lost_a_peer(other_lines):
+            return FirstFailure(rank), other_lines
+    return first, lines
 
 
-def _lost_a_peer(attempt: AttemptDir, rank: int | None) -> bool:
-    lines = tail(attempt.rank_log(rank)) if rank is not None else []
-    trace = last_of(traces_in(lines))
+def _lost_a_peer(lines: list[Line]) -> bool:
+    trace = pick_telling(find_traces(lines))
     if trace is None:
         return False
-    below = lines[-trace.after :] if trace.after and trace.error.text.endswith(REASON_BELOW) else []
-    return any(causes.LOST_PEER.search(line.text) for line in (trace.error, *below))
+    reason = [trace.error]
+    if trace.after and trace.error.text.endswith(REASON_BELOW):
+        reason += lines[-trace.after :]
+    return any(causes.LOST_PEER.search(line.text) for line in reason)
 
 
-# clues --------------------------------------------------------------------------------------------
+# the whole attempt --------------------------------------------------------------------------------
 
 
-def _of_state(
+def _state_clues(
     run: RunDir, attempt: AttemptDir | None, state: State, facts: Record
 ) -> Iterator[Clue]:
-    """What is said of the attempt as a whole, by its launcher, by Slurm and by the command line."""
-    file = inside(run, attempt.facts_file) if attempt and "outcome" in facts else ""
+    """Yield what the launcher, Slurm and the command line recorded about the whole attempt."""
+    file = _inside(run, attempt.facts_file) if attempt and "outcome" in facts else ""
     yield Clue("state", f"{state.name}: {clean(state.cause)}", file)
-    yield Clue("world", f"{facts.get('world_size') or 1} ranks", file)
+    yield Clue("ranks", f"{facts.get('world_size') or 1} ranks", file)
     if facts.get("why"):
-        yield Clue("again", clean(str(facts["why"])), file)
-    control, last = inside(run, run.control_file), run.last_attempt()
-    for number, read in enumerate(read_jsonl(run.control_file), start=1):
-        record = shapes.drop_foreign(read, shapes.CONTROL)
-        what, later = record.get("what"), record.get("t", 0.0) > facts.get("started", 0.0)
-        if (
-            what == "ended"
-            and later
-            and (attempt is None or last is None or attempt.number == last.number)
-        ):
+        yield Clue("restart", clean(str(facts["why"])), file)
+    control, last = _inside(run, run.control_file), run.last_attempt()
+    is_last = attempt is None or last is None or attempt.number == last.number
+    for number, row in enumerate(read_jsonl(run.control_file), start=1):
+        record = shapes.drop_foreign(row, shapes.CONTROL)
+        if record.get("t", 0.0) <= facts.get("started", 0.0):
+            continue
+        if record.get("what") == "ended" and is_last:
             yield Clue("slurm-state", clean(str(record.get("state"))), control, number)
-        if what == "cancelled" and later and state.name == "cancelled":
+        if record.get("what") == "cancelled" and state.name == "cancelled":
             yield Clue("cancel", clean(str(record.get("by"))), control, number)
 
 
-def _of_slurm(run: RunDir, attempt: AttemptDir, facts: Record) -> Iterator[Clue]:
-    """Slurm's log of this attempt; the numbers are those of the whole file."""
-    if facts.get("launcher") != "srun":
+def _slurm_log(run: RunDir, attempt: AttemptDir, facts: Record) -> Iterator[Clue]:
+    """Yield the lines of Slurm's log that belong to this attempt, numbered as in the whole file."""
+    if "job" not in facts:
         return
-    log = run.slurm_log(facts.get("job", ""))
-    lines = tail(log)
-    begin = [
-        index
-        for index, line in enumerate(lines)
-        if line.text.startswith(f"rampup: attempt {attempt.number} ")
-    ]
-    end = [
-        index
-        for index, line in enumerate(lines)
-        if line.text.startswith(f"rampup: attempt {attempt.number + 1} ")
-    ]
-    for line in lines[begin[-1] if begin else 0 : end[0] if end else None]:
-        yield Clue("slurm", line.text, inside(run, log), line.number)
+    log = run.slurm_log(facts["job"])
+    lines = read_tail(log)
+    begins = _find_lines(lines, f"rampup: attempt {attempt.number} ")
+    ends = _find_lines(lines, f"rampup: attempt {attempt.number + 1} ")
+    begin, end = begins[-1] if begins else 0, ends[0] if ends else None
+    for line in lines[begin:end]:
+        yield Clue("slurm-log", line.text, _inside(run, log), line.number)
 
 
-def _of_exit(
-    run: RunDir, attempt: AttemptDir, facts: Record, first: FirstFailure
+def _find_lines(lines: list[Line], start: str) -> list[int]:
+    return [index for index, line in enumerate(lines) if line.text.startswith(start)]
+
+
+def _canceller(run: RunDir, facts: Record) -> Iterator[Clue]:
+    """Yield the user who ended a job that rampup did not cancel, where the scheduler keeps
+    accounts."""
+    submitted = run.recorded("submitted") or {}
+    job = facts.get("job") or submitted.get("job")
+    if "job" not in submitted or not job:
+        return
+    try:
+        cluster = of_run(submitted.get("cluster", ""), run.config.get("cluster", {}))
+        canceller = find_scheduler(cluster.scheduler).find_canceller(cluster, job)
+    except RampupError:  # no scheduler here, or its profile is gone
+        return
+    if canceller is not None:
+        text = f"user {_user_name(canceller.user)} ended the job with {canceller.command}"
+        yield Clue("cancel", text, canceller.source)
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _lost_losses(run: RunDir, attempt: AttemptDir) -> Iterator[Clue]:
+    """Yield each loss that is null from some step to the end: JSON has no other word for NaN and
+    infinity."""
+    began: dict[str, tuple[int, int]] = {}
+    for number, row in enumerate(attempt.metrics(), start=1):
+        for name, value in row.items():
+            if value is not None:
+                began.pop(name, None)
+            elif "loss" in name:
+                began.setdefault(name, (number, read_count(row, "step")))
+    for name, (number, step) in began.items():
+        text = f"{clean(name, 40)} is no finite number from step {step} on"
+        yield Clue("metric", text, _inside(run, attempt.metrics_file), number)
+
+
+def _full_memory(run: RunDir, attempt: AttemptDir) -> Iterator[Clue]:
+    """Yield each node whose memory was nearly full in its last sample."""
+    for path in sorted(attempt.path.glob(attempt.system_file("*").name)):
+        rows = list(read_jsonl(path, tail_bytes=SAMPLES_TAIL_BYTES))
+        last = rows[-1] if rows else {}
+        used, total = read_count(last, "mem_used_mb"), read_count(last, "mem_total_mb")
+        if total and used >= MEMORY_FULL * total:
+            share, used_gb = used / total, used / 1024
+            text = f"{share:.0%} of the memory of the machine was in use ({used_gb:.1f} GB)"
+            yield Clue("memory", text, _inside(run, path))
+
+
+def read_count(row: Record, name: str) -> int:
+    """Return a count of the row, or 0 where it has none."""
+    value = row.get(name)
+    return int(value) if value is not None and metrics.is_number(value) else 0
+
+
+# silence ------------------------------------------------------------------------------------------
+
+
+def _silence(run: RunDir, attempt: AttemptDir, until: float) -> Iterator[Clue]:
+    """Yield a clue if no rank has written anything for long, although they used to write more often
+    or although they compute nothing."""
+    newest, file = _last_sign_of_life(attempt)
+    silent_s = until - newest
+    if silent_s < SILENT_S:
+        return
+    interval_s, busy = _metrics_interval_s(attempt), _busy_cpus(attempt, until)
+    text = f"nothing was written for {silent_s:.0f} s"
+    if busy is not None and busy < IDLE_CPUS:
+        text = f"{text}, and the ranks use no CPU: they wait for something"
+        yield Clue("silence", text, _inside(run, file))
+    elif interval_s is not None and silent_s > SILENT_INTERVALS * interval_s:
+        text = f"{text}, although there was a row of metrics every {interval_s:.1f} s"
+        yield Clue("silence", text, _inside(run, file))
+
+
+def _last_sign_of_life(attempt: AttemptDir) -> tuple[float, Path]:
+    """Return when a rank wrote last, and the file. The sampler does not count: it lives on beside
+    ranks that hang."""
+    written = (attempt.metrics_file, attempt.events_file, attempt.progress_file)
+    logs = attempt.rank_logs()
+    times = [(path.stat().st_mtime, path) for path in (*written, *logs) if path.exists()]
+    started = float(attempt.facts.get("started") or time.time())
+    return max(times, default=(started, attempt.facts_file))
+
+
+def _metrics_interval_s(attempt: AttemptDir) -> float | None:
+    rows = read_jsonl(attempt.metrics_file, tail_bytes=SAMPLES_TAIL_BYTES)
+    times = [row["t"] for row in rows if metrics.is_number(row.get("t"))]
+    return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+
+
+def _busy_cpus(attempt: AttemptDir, until: float) -> float | None:
+    """Return how many CPUs the ranks kept busy in their last samples; None without recent ones."""
+    busy = []
+    started = {"t": attempt.facts.get("started", 0.0), "cpu_s": 0.0}
+    for path in attempt.path.glob(attempt.system_file("*").name):
+        samples = read_jsonl(path, tail_bytes=SAMPLES_TAIL_BYTES)
+        rows = [started, *(row for row in samples if _is_sample(row))]
+        if len(rows) > 1 and until - rows[-1]["t"] < SILENT_S:
+            before, last = rows[-2:]
+            busy.append((last["cpu_s"] - before["cpu_s"]) / max(1.0, last["t"] - before["t"]))
+    return sum(busy) if busy else None
+
+
+def _is_sample(row: Record) -> bool:
+    return metrics.is_number(row.get("t")) and metrics.is_number(row.get("cpu_s"))
+
+
+# the rank that failed -----------------------------------------------------------------------------
+
+
+def _exit(
+    run: RunDir, attempt: AttemptDir, facts: Record, suspect: FirstFailure, slurm_log: list[Clue]
 ) -> Iterator[Clue]:
-    """How the rank ended: as the local launcher wrote it down, or as srun said it."""
-    if first.rank is None or first.code is None:
+    """Yield how the rank ended: as the local launcher recorded it, or as srun reported it."""
+    facts_file = _inside(run, attempt.facts_file)
+    if suspect.rank is None or suspect.code is None:
         if facts.get("exit_code") is not None:
-            yield Clue(
-                "exit", f"code {facts['exit_code']} of the job", inside(run, attempt.facts_file)
-            )
+            yield Clue("exit", f"code {facts['exit_code']} of the job", facts_file)
         return
-    name = causes.signal_name(first.code)
-    how = f"signal {first.code - 128} ({name})" if name else f"code {first.code}"
-    for clue in _of_slurm(run, attempt, facts):
+    name = causes.signal_name(suspect.code)
+    how = f"signal {suspect.code - 128} ({name})" if name else f"code {suspect.code}"
+    text = f"{how} of rank {suspect.rank}"
+    for clue in slurm_log:
         srun = causes.SRUN.search(clue.text)
-        if srun and first.rank in causes.parse_ranks(srun["ranks"]):
-            yield Clue("exit", f"{how} of rank {first.rank}: {clue.text}", clue.file, clue.line)
+        if srun and suspect.rank in causes.parse_ranks(srun["ranks"]):
+            yield Clue("exit", f"{text}: {clue.text}", clue.file, clue.line)
             return
-    yield Clue("exit", f"{how} of rank {first.rank}", inside(run, attempt.facts_file))
+    yield Clue("exit", text, facts_file)
 
 
-def _of_error(run: RunDir, attempt: AttemptDir, first: FirstFailure) -> Iterator[Clue]:
-    """What the rank left in error-<r>.json: an exception of the program, or words of rampup with a
-    hint."""
-    if not first.error:
+def _recorded_error(run: RunDir, attempt: AttemptDir, suspect: FirstFailure) -> Iterator[Clue]:
+    """Yield what the rank left in error-<r>.json: an exception of the program, or an error of
+    rampup, which has a hint."""
+    if not suspect.error:
         return
-    kind, message = (
-        str(first.error.get("type")),
-        clean(str(first.error.get("message")).split("\n")[0]),
-    )
-    file = inside(run, attempt.error_file(first.rank or 0))
-    if kind == "NotReady" or first.error.get("hint"):
-        yield Clue("said", message, file)
+    kind = str(suspect.error.get("type"))
+    message = clean(str(suspect.error.get("message")).split("\n")[0])
+    file = _inside(run, attempt.error_file(suspect.rank or 0))
+    if kind == "NotReady" or suspect.error.get("hint"):
+        yield Clue("rampup-error", message, file)
     else:
-        yield Clue("error", f"{kind}: {message}" if message else kind, file)
+        yield Clue("exception", f"{kind}: {message}" if message else kind, file)
 
 
-def _of_log(
-    first: FirstFailure, lines: list[Line], trace: Trace | None, log: str
+def _rank_log(
+    suspect: FirstFailure, lines: list[Line], trace: Trace | None, log: str
 ) -> Iterator[Clue]:
-    """The last lines, and of them the exception that ended the program."""
-    raised = first.code in (PYTHON_FAILED, None) or (trace is not None and trace.after == 0)
-    if trace is not None and trace.after <= NEAR_THE_END and raised and not first.error:
-        yield Clue("error", trace.error.text, log, trace.error.number)
+    """Yield the exception that ended the program, and the last lines of the log."""
+    if trace is not None and not suspect.error:
+        raised = suspect.code in (PYTHON_FAILED, None) or trace.after == 0
+        if raised and trace.after <= NEAR_THE_END_LINES:
+            yield Clue("exception", trace.error.text, log, trace.error.number)
     for line in lines[-LAST_LINES:]:
-        yield Clue("log", line.text, log, line.number)
+        yield Clue("rank-log", line.text, log, line.number)
 
 
-def inside(run: RunDir, path: Path) -> str:
+# the copy of the code -----------------------------------------------------------------------------
+
+
+def _left_out(run: RunDir, config: Record, clues: Iterable[Clue]) -> Iterator[Clue]:
+    """Yield the module or file that the program did not find, if it is in the user's folder but not
+    in the copy of the code."""
+    errors = " ".join(clue.text for clue in clues if clue.source in ERRORS)
+    module, file = MISSING_MODULE.search(errors), MISSING_FILE.search(errors)
+    original = _copied_folder(run, config) if module or file else None
+    if original is None:
+        return
+    if module:
+        name = module["name"].partition(".")[0]
+        for path in _find_module(name, (original, original.parent)):
+            in_folder = path.is_relative_to(original)
+            if not in_folder or not (run.code / path.relative_to(original)).exists():
+                yield Clue("left-out", f"{clean(str(path))} is not in the copy")
+                return
+    wanted = os.path.normpath(file["path"]) if file else ""
+    if wanted.startswith(f"{run.path}{os.sep}"):
+        meant = Path(os.path.normpath(original / os.path.relpath(wanted, run.code)))
+        if meant.exists():
+            yield Clue("left-out", f"{clean(str(meant))} is not in the copy")
+
+
+def _find_module(name: str, folders: Iterable[Path]) -> list[Path]:
+    forms = (f"{name}.py", name, f"*/{name}.py")
+    return [path for folder in folders for form in forms for path in folder.glob(form)]
+
+
+def _copied_folder(run: RunDir, config: Record) -> Path | None:
+    """Return the folder that the copy of the code was made from; None where nothing was copied."""
+    from rampup.runs.code import script_index  # only for a file or module that is missing
+
+    command, argv = config.get("command") or [], config.get("argv") or []
+    index = script_index(command) if command else None
+    if index is None or index >= len(argv) or not argv[index].startswith(f"{run.code}{os.sep}"):
+        return None
+    inner = os.path.relpath(argv[index], run.code)
+    script = os.path.normpath(Path(config.get("cwd") or ".") / command[index])
+    return Path(script.removesuffix(inner)) if script.endswith(f"{os.sep}{inner}") else None
+
+
+def _users_folders(run: RunDir, config: Record) -> list[Path]:
+    """Return the folders of the user's own code."""
+    return [run.code, *(Path(config[key]) for key in ("folder", "cwd") if config.get(key))]
+
+
+def _inside(run: RunDir, path: Path) -> str:
     return str(path.relative_to(run.path))

@@ -1,104 +1,112 @@
-"""Why a run ended, in a person's words, with the evidence and what helps: the answer of `rampup
-why`.
+"""Why a run ended, in plain words, with the evidence and a remedy: the answer of `rampup why`.
 
-`explain` gathers the clues of the last attempt (why_clues.py) and takes the first row of the tables
-(why_endings.py, why_errors.py) that one of them fits. Read by `why`, `show` and the last words of
-`run`. It changes nothing, and where no row fits, it says that the cause is not known and where to
-look.
+`explain` collects the clues of the last attempt (clues.py) and takes the first problem of
+problems.toml that they match; wording.py fills in the values of the run. It is called by `why` and
+`show`, by the report, and at the end of a run that failed. It changes nothing, and where only a
+general problem matches, the answer is that the cause is not known and where to look.
 """
 
+import functools
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from rampup.diagnose.preflight import Finding, Level
-from rampup.diagnose.why.clues import Case, gather
-from rampup.diagnose.why.endings import ENDINGS
-from rampup.diagnose.why.errors import ERRORS
+import msgspec
+
+from rampup.core.finding import Finding
+from rampup.diagnose.why.clues import ERRORS, Case, Clue, Source, collect
 from rampup.diagnose.why.logs import clean
-from rampup.diagnose.why.problems import Clue, Kind, Problem
 from rampup.diagnose.why.wording import Words
-from rampup.rundir.files import AttemptDir, RunDir, State
-from rampup.runs.state import state_of
+from rampup.rundir.files import AttemptDir, RunDir
+from rampup.runs.state import State, state_of
 
-PROBLEMS: tuple[Problem, ...] = (*ENDINGS, *ERRORS)
-EARLIER = 3
-"""Attempts before the last one that are told."""
+PROBLEMS_FILE = Path(__file__).with_name("problems.toml")
+EARLIER_ATTEMPTS = 3
 EVIDENCE_LINES = 5
 LONGEST_SENTENCE = 450
+SPECIAL = frozenset(r".^$*+?{}[]\|()")
+"""What makes a pattern more than plain text."""
 
 
 class Answer(NamedTuple):
+    """Why a run ended. In `finding`, `about` is the state of the run."""
+
     finding: Finding
-    """`cause` is the sentence, `remedy` what helps; `about` is the state of the run."""
     known: bool = True
     rank: int | None = None
-    """Who failed first."""
+    """The rank that failed first."""
     attempt: int | None = None
     evidence: tuple[Clue, ...] = ()
     before: tuple[str, ...] = ()
     """Why earlier attempts ended."""
 
 
+Signs = Mapping[Source, str | tuple[str, ...]]
+"""Regular expressions: one of them must match a clue from that source."""
+
+
+class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way in which runs end; the head of problems.toml describes the fields."""
+
+    id: str
+    signs: Signs
+    cause: str
+    remedy: str = ""
+    also: Signs = {}
+    known: bool = True
+    harmless: bool = False
+
+
+class Sign(NamedTuple):
+    """A clue that matches a sign, with the named groups that matched something."""
+
+    clue: Clue
+    groups: dict[str, str]
+
+
+class Match(NamedTuple):
+    """A problem, with the clues that match its signs and the named groups."""
+
+    problem: Problem
+    groups: dict[str, str]
+    clues: tuple[Clue, ...]
+
+
 def explain(run: RunDir, state: State | None = None) -> Answer:
-    """The answer for a run in that state, which is looked up when nobody has yet."""
+    """Say why a run in that state ended; without a state, look it up."""
     state = state or state_of(run)
     attempt = run.last_attempt()
-    number, before = attempt.number if attempt else None, tuple(_earlier(run, state))
-    case = gather(run, attempt, state)
-    found = match(case.clues, PROBLEMS) if state.name != "pending" else None
-    if found is None:
+    number, before = attempt.number if attempt else None, tuple(_explain_earlier(run, state))
+    case = collect(run, attempt, state)
+    match = find_match(case.clues, read_problems()) if state.name != "pending" else None
+    if match is None:
         return Answer(_nothing_wrong(state), attempt=number, before=before)
-    problem, groups, fitting = found
-    cause = problem.cause.format_map(Words(case, groups, quoted=False))
-    remedy = problem.remedy.format_map(Words(case, groups, quoted=True))
-    level: Level = "ok" if problem.harmless else "problem"
+    problem = match.problem
+    remedy = problem.remedy.format_map(Words(case, match.groups, quoted=True))
     finding = Finding(
         problem.id,
-        level,
+        "ok" if problem.harmless else "problem",
         state.name,
-        clean(cause, LONGEST_SENTENCE),
+        clean(_write_cause(case, match), LONGEST_SENTENCE),
         clean(remedy, LONGEST_SENTENCE),
     )
-    return Answer(finding, problem.known, case.first.rank, number, _evidence(case, fitting), before)
+    evidence = _pick_evidence(case, match.clues)
+    return Answer(finding, problem.known, case.suspect.rank, number, evidence, before)
 
 
-def match(
-    clues: Iterable[Clue], problems: Iterable[Problem]
-) -> tuple[Problem, dict[str, str], tuple[Clue, ...]] | None:
-    """The first problem that the clues fit, the named groups of its expressions, and those
-    clues."""
-    listed = list(clues)
-    for problem in problems:
-        first = _fitting(problem.signs, listed)
-        second = _fitting(problem.also, listed) if problem.also else None
-        if first and (second or not problem.also):
-            both = [found for found in (second, first) if found]
-            groups = {
-                name: text for found in both for name, text in found[1].groupdict().items() if text
-            }
-            return problem, groups, tuple(dict.fromkeys(found[0] for found in reversed(both)))
-    return None
+def _write_cause(case: Case, match: Match) -> str:
+    return match.problem.cause.format_map(Words(case, match.groups, quoted=False))
 
 
-def _fitting(signs: Mapping[Kind, str], clues: list[Clue]) -> tuple[Clue, re.Match[str]] | None:
-    """The first sign that a clue fits. Of several such clues the last: a log tells at its end how
-    it ended."""
-    for kind, pattern in signs.items():
-        for clue in reversed(clues):
-            found = re.search(pattern, clue.text) if clue.kind == kind else None
-            if found:
-                return clue, found
-    return None
-
-
-def _evidence(case: Case, fitting: tuple[Clue, ...]) -> tuple[Clue, ...]:
-    """What fitted, how the rank ended, and what it said last."""
-    more = [clue for clue in case.clues if clue.kind in ("exit", "error", "said")]
+def _pick_evidence(case: Case, matched: tuple[Clue, ...]) -> tuple[Clue, ...]:
+    """Return the clues that matched, how the rank ended, and the last line that it wrote."""
+    ends = [clue for clue in case.clues if clue.source in ("exit", *ERRORS)]
     last = [case.last_line] if case.last_line else []
     found: dict[tuple[str, str | int], Clue] = {}
-    for clue in (*fitting, *more, *last):
-        if clue.file and clue.kind != "world":
+    for clue in (*matched, *ends, *last):
+        if clue.file and clue.source != "ranks":
             found.setdefault((clue.file, clue.line or clue.text), clue)
     return tuple(found.values())[:EVIDENCE_LINES]
 
@@ -107,33 +115,91 @@ def _nothing_wrong(state: State) -> Finding:
     if state.name == "running":
         return Finding("running", "ok", state.name, "it has not ended: it is running")
     if state.name == "pending":
-        return Finding(
-            "pending",
-            "ok",
-            state.name,
-            f"it has not ended: {clean(state.cause) or 'it is being started'}",
-        )
+        cause = f"it has not ended: {clean(state.cause) or 'it is being started'}"
+        return Finding("pending", "ok", state.name, cause)
     return Finding("completed", "ok", state.name, "nothing went wrong: it did all its work")
 
 
-def _earlier(run: RunDir, state: State) -> Iterable[str]:
-    """Of a run that goes on, or waits for that, the last attempt may have ended too."""
+def _explain_earlier(run: RunDir, state: State) -> Iterator[str]:
+    """Yield why earlier attempts ended. If the run has not ended, that may include the last one."""
     attempts = run.attempts()[:-1] if state.ended else run.attempts()
-    for attempt in attempts[-EARLIER:]:
+    for attempt in attempts[-EARLIER_ATTEMPTS:]:
         facts = attempt.facts
         # not the first half of a trial
         if "ended" in facts and (facts.get("exit_code") != 0 or facts.get("why")):
-            yield f"attempt {attempt.number}: {_cause_of(run, attempt)}"
+            yield f"attempt {attempt.number}: {_explain_attempt(run, attempt)}"
 
 
-def _cause_of(run: RunDir, attempt: AttemptDir) -> str:
+def _explain_attempt(run: RunDir, attempt: AttemptDir) -> str:
     facts = attempt.facts
-    case = gather(
-        run, attempt, State("failed", facts.get("exit_code"), str(facts.get("cause") or ""))
-    )
-    found = match(case.clues, PROBLEMS)
-    return (
-        clean(found[0].cause.format_map(Words(case, found[1], quoted=False)))
-        if found
-        else "not known"
-    )
+    failed = State("failed", facts.get("exit_code"), str(facts.get("cause") or ""))
+    case = collect(run, attempt, failed)
+    match = find_match(case.clues, read_problems())
+    return clean(_write_cause(case, match)) if match else "not known"
+
+
+# problems.toml ------------------------------------------------------------------------------------
+
+
+@functools.cache
+def read_problems() -> tuple[Problem, ...]:
+    """Return the problems that rampup knows. The file is read when the first run is explained."""
+    return parse_problems(PROBLEMS_FILE.read_text(encoding="utf-8"))
+
+
+def parse_problems(text: str) -> tuple[Problem, ...]:
+    """Return the problems of a TOML text in order; a ValueError names the one that is wrong."""
+    tables = tomllib.loads(text)
+    rows = tables.pop("problem", [])
+    if tables:
+        raise ValueError(f"only [[problem]] is allowed here, not {', '.join(tables)}")
+    return tuple(_parse_problem(row) for row in rows)
+
+
+def _parse_problem(row: dict[str, Any]) -> Problem:
+    try:
+        return msgspec.convert(row, Problem)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"problem {row.get('id')!r}: {error}") from None
+
+
+def find_match(clues: Iterable[Clue], problems: Iterable[Problem]) -> Match | None:
+    """Return the first problem whose signs match the clues."""
+    by_source: dict[Source, list[Clue]] = {}
+    for clue in clues:
+        by_source.setdefault(clue.source, []).append(clue)
+    for problem in problems:
+        sign = _find_sign(problem.signs, by_source)
+        other = _find_sign(problem.also, by_source) if sign and problem.also else None
+        if sign is None or (problem.also and other is None):
+            continue
+        if other is None:
+            return Match(problem, sign.groups, (sign.clue,))
+        clues = tuple(dict.fromkeys((sign.clue, other.clue)))
+        return Match(problem, other.groups | sign.groups, clues)
+    return None
+
+
+def _find_sign(signs: Signs, by_source: Mapping[Source, list[Clue]]) -> Sign | None:
+    """Return the clue that matches the first sign. If several do, it is the last one: a log tells
+    at its end how it ended."""
+    for source, sign in signs.items():
+        patterns = (sign,) if isinstance(sign, str) else sign
+        for clue in reversed(by_source.get(source, [])):
+            for pattern in patterns:
+                groups = _search(pattern, clue.text)
+                if groups is not None:
+                    return Sign(clue, groups)
+    return None
+
+
+def _search(pattern: str, text: str) -> dict[str, str] | None:
+    """Return the named groups that matched something; None if the pattern does not match."""
+    plain = pattern.removeprefix("^")
+    if SPECIAL.isdisjoint(plain):  # most are plain text, and compiling them takes milliseconds
+        there = plain in text if plain == pattern else text.startswith(plain)
+        return {} if there else None
+    found = re.search(pattern, text)
+    if found is None:
+        return None
+    return {name: group for name, group in found.groupdict().items() if group}

@@ -1,8 +1,8 @@
-"""The text that ranks and Slurm left in their logs, for `rampup why`: its last lines with their
-numbers, safe to print, and the tracebacks in it with the place in the user's own code.
+"""The text that ranks and Slurm left in their logs, read for clues.py: the last lines of a file
+with their numbers, and the tracebacks in them with the place in the user's own code.
 
-Reads the end of a file only. What it returns has no control characters and no endless lines,
-whoever wrote them.
+It reads only the end of a file. Every line that it returns is safe to print: it has no control
+characters and is not endless, whatever the program wrote.
 """
 
 import os
@@ -15,27 +15,30 @@ import rampup
 
 TAIL_BYTES = 65_536
 COUNTED_BYTES = 64 * 2**20
-"""Of a longer file the lines are not numbered: counting them would take longer than anybody
-waits."""
-LONGEST = 300
-CODES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")
-"""What terminals take for a command: colours, titles, moves of the cursor."""
-PREFIX = re.compile(r"^\[rank\d+\]: ?")
-"""torch puts it before each line of a traceback, where there are several ranks."""
+"""The lines of a longer file are not numbered, because counting them would take too long."""
+LONGEST_LINE = 300
+TERMINAL_CODES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")
+"""Commands to a terminal: colours, titles, moves of the cursor."""
+RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+"""torch writes it before each line of a traceback, where there are several ranks."""
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?$")
 MESSENGERS = ("ChildFailedError", "CalledProcessError")
-"""They only tell that another process failed, which printed its own traceback before."""
-NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "/lib64/python", "<frozen ")
+"""Errors that only report that another process failed, which printed its own traceback before."""
+LIBRARY_MARKS = ("site-packages", "dist-packages", "/lib/python", "/lib64/python", "<frozen ")
 PACKAGE = str(Path(rampup.__file__).parent)
 
 
 class Line(NamedTuple):
+    """A line of a log, safe to print."""
+
     number: int | None
     text: str
 
 
 class Frame(NamedTuple):
+    """One call of a traceback."""
+
     file: str
     line: int
 
@@ -46,42 +49,46 @@ class Trace(NamedTuple):
     frames: tuple[Frame, ...]
     error: Line
     after: int
-    """How many lines with words in them follow."""
+    """How many lines follow that are not empty."""
 
     @property
     def type(self) -> str:
         return self.error.text.partition(":")[0].rpartition(".")[2]
 
 
-def clean(text: str, longest: int = LONGEST) -> str:
-    """Safe to print: of a line that was overwritten by a progress bar, what was seen last."""
-    text = CODES.sub("", text).rstrip("\r\n")
+def clean(text: str, longest: int = LONGEST_LINE) -> str:
+    """Make a line safe to print. If a progress bar overwrote it, its last version remains."""
+    text = TERMINAL_CODES.sub("", text).rstrip("\r\n")
     text = text.rpartition("\r")[2].replace("\t", "    ")
-    plain = "".join(letter for letter in text if letter.isprintable()).rstrip()
+    if not text.isprintable():
+        text = "".join(letter for letter in text if letter.isprintable())
+    plain = text.rstrip()
     return plain if len(plain) <= longest else plain[: longest - 1] + "…"
 
 
-def tail(path: Path) -> list[Line]:
-    """The last lines of a file; none of one that can't be read."""
+def read_tail(path: Path) -> list[Line]:
+    """Return the last lines of a file; none if it can't be read."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             begin = max(0, size - TAIL_BYTES)
-            before = _lines_before(file, begin) if size <= COUNTED_BYTES else None
+            before = _count_lines(file, begin) if size <= COUNTED_BYTES else None
             file.seek(begin)
             data = file.read()
     except OSError:
         return []
     lines = data.decode(errors="replace").split("\n")
-    first = 1 if begin else 0  # a line that was cut in two
-    return [
-        Line(None if before is None else before + index + 1, clean(text))
-        for index, text in enumerate(lines)
-        if index >= first and text.strip()
-    ]
+    found = []
+    for index, text in enumerate(lines):
+        cut_in_two = index == 0 and begin > 0
+        if text.strip() and not cut_in_two:
+            number = None if before is None else before + index + 1
+            found.append(Line(number, clean(text)))
+    return found
 
 
-def _lines_before(file: BinaryIO, end: int) -> int:
+def _count_lines(file: BinaryIO, end: int) -> int:
+    """Count the lines before a position."""
     count, left = 0, end
     while left > 0:
         data = file.read(min(2**20, left))
@@ -91,66 +98,66 @@ def _lines_before(file: BinaryIO, end: int) -> int:
     return count
 
 
-def lines_of(text: str) -> list[Line]:
+def split_lines(text: str) -> list[Line]:
+    """Return the lines of a text that are not empty, without numbers."""
     return [Line(None, clean(line)) for line in text.splitlines() if line.strip()]
 
 
 # tracebacks ---------------------------------------------------------------------------------------
 
 
-def traces_in(lines: Sequence[Line]) -> list[Trace]:
-    """All tracebacks, in their order. One that is broken by other lines is left out."""
-    found: list[tuple[tuple[Frame, ...], int]] = []
+def find_traces(lines: Sequence[Line]) -> list[Trace]:
+    """Return all tracebacks in order, without those that other lines interrupt."""
+    found: list[Trace] = []
     frames: list[Frame] = []
     for index, line in enumerate(lines):
-        text = PREFIX.sub("", line.text)
+        text = RANK_PREFIX.sub("", line.text)
         frame = FRAME.match(text)
         if frame:
             frames.append(Frame(frame["file"], int(frame["line"])))
         elif frames and not text.startswith((" ", "\t")):
             if ERROR.match(text):
-                found.append((tuple(frames), index))
+                after = len(lines) - index - 1
+                found.append(Trace(tuple(frames), Line(line.number, text), after))
             frames = []
-    return [
-        Trace(
-            frames,
-            Line(lines[index].number, PREFIX.sub("", lines[index].text)),
-            len(lines) - index - 1,
-        )
-        for frames, index in found
-    ]
+    return found
 
 
-def fatal_in(lines: Sequence[Line]) -> list[Trace]:
-    """What Python's faulthandler prints when a signal ends it: the innermost call first, so it is
-    turned round."""
-    begins = [
-        index for index, line in enumerate(lines) if line.text.startswith("Fatal Python error: ")
-    ]
-    if not begins:
+def find_fatal_error(lines: Sequence[Line]) -> list[Trace]:
+    """Return the last report of Python's faulthandler, which it prints when a signal ends Python.
+    It lists the innermost call first; a traceback lists it last, and so does the result."""
+    begin = _find_last(lines, "Fatal Python error: ")
+    if begin is None:
         return []
     frames: list[Frame] = []
-    current = [
-        index
-        for index in range(begins[-1], len(lines))
-        if lines[index].text.startswith("Current thread ")
-    ]
-    for line in lines[current[0] + 1 :] if current else ():
+    report = iter(lines[begin:])
+    for line in report:
+        if line.text.startswith("Current thread "):
+            break
+    for line in report:
         frame = FRAME.match(line.text)
         if not frame:
             break
         frames.insert(0, Frame(frame["file"], int(frame["line"])))
-    return [Trace(tuple(frames), lines[begins[-1]], len(lines) - begins[-1] - 1)]
+    return [Trace(tuple(frames), lines[begin], len(lines) - begin - 1)]
 
 
-def last_of(traces: Sequence[Trace]) -> Trace | None:
-    """The one that tells most: not of a parent that only passes on that its child failed."""
+def _find_last(lines: Sequence[Line], start: str) -> int | None:
+    for index in reversed(range(len(lines))):
+        if lines[index].text.startswith(start):
+            return index
+    return None
+
+
+def pick_telling(traces: Sequence[Trace]) -> Trace | None:
+    """Return the last traceback, but not that of a parent which only reports that its child
+    failed."""
     telling = [trace for trace in traces if trace.type not in MESSENGERS]
     return (telling or traces)[-1] if traces else None
 
 
-def users_frame(traces: Sequence[Trace], folders: Iterable[Path]) -> Frame | None:
-    """The last place in the user's own code, not in a library and not in rampup."""
+def find_users_frame(traces: Sequence[Trace], folders: Iterable[Path]) -> Frame | None:
+    """Return the last call in the user's own code, not in a library and not in rampup."""
     own = [str(folder) + os.sep for folder in folders]
     for trace in reversed(traces):
         for frame in reversed(trace.frames):
@@ -160,6 +167,6 @@ def users_frame(traces: Sequence[Trace], folders: Iterable[Path]) -> Frame | Non
 
 
 def _is_users(file: str, own: list[str]) -> bool:
-    if any(mark in file for mark in NOT_OURS) or file.startswith(PACKAGE + os.sep):
+    if any(mark in file for mark in LIBRARY_MARKS) or file.startswith(PACKAGE + os.sep):
         return False
     return not os.path.isabs(file) or file.startswith(tuple(own))

@@ -1,8 +1,8 @@
-"""The words in braces of the tables of `rampup why`: values of one run that make a remedy exact.
+"""The words in braces of problems.toml: values of one run that make a sentence or a remedy exact.
 
-Each method is one word. A group of the expression that fitted goes before a method of the same
-name; in a remedy, which people copy into a shell, such a group is quoted. What a run does not tell
-becomes a general word, never a guess.
+Each public method of `Words` is one word. A named group of the signs that matched wins over a
+method of the same name; in a remedy, which people copy into a shell, the group is quoted. Called by
+explain.py. Where a run did not record a value, the word is a general one, never a guess.
 """
 
 import math
@@ -13,10 +13,8 @@ from collections.abc import Mapping
 
 from rampup.core.environment import kind_of
 from rampup.core.units import parse_memory_mb
-from rampup.diagnose.advice import Facts, Undefined, loss_not_finite
-from rampup.diagnose.why.clues import Case
+from rampup.diagnose.why.clues import ERRORS, Case, read_count
 from rampup.diagnose.why.logs import clean
-from rampup.diagnose.why.signs import whole_of
 from rampup.rundir.files import slurm_log_name
 from rampup.rundir.records import read_json, read_jsonl
 from rampup.schedulers.slurm.options import clock
@@ -30,12 +28,16 @@ PACKAGES = {
 }
 """Modules whose package has another name."""
 LONGEST_WORD = 160
-"""What comes after it in the sentence is worth more than its end."""
+"""The rest of the sentence is worth more than the end of a long word."""
+NO_TEXT = "no message"
+"""For a named group that matched nothing, where there is no word of that name."""
 MARGIN = 1.25
-"""More time than the progress so far asks for."""
+"""How much more time to ask for than the progress so far suggests."""
 
 
 class Words:
+    """The words for one case and for the named groups of its signs."""
+
     def __init__(self, case: Case, groups: Mapping[str, str], quoted: bool) -> None:
         self._case, self._quoted = case, quoted
         self._groups = {name: clean(text, LONGEST_WORD) for name, text in groups.items() if text}
@@ -46,48 +48,57 @@ class Words:
     def __getitem__(self, name: str) -> str:
         if name in self._groups:
             return shlex.quote(self._groups[name]) if self._quoted else self._groups[name]
-        return str(getattr(self, name)())
+        word = getattr(self, name, None)
+        return str(word()) if word else NO_TEXT
 
-    # who and where --------------------------------------------------------------------------------
+    # the run and its ranks ------------------------------------------------------------------------
 
     def run(self) -> str:
+        """The id of the run."""
         return self._case.run.id
 
     def run_dir(self) -> str:
+        """The run directory, quoted for the shell."""
         return shlex.quote(clean(str(self._case.run.path)))
 
     def rank(self) -> str:
-        return "a rank" if self._case.first.rank is None else f"rank {self._case.first.rank}"
+        """The rank that failed first: `rank 1`."""
+        return "a rank" if self._case.suspect.rank is None else f"rank {self._case.suspect.rank}"
 
-    def who(self) -> str:
-        node = self._case.first.node
+    def rank_on_node(self) -> str:
+        """The rank that failed first: `rank 1 on node2`, or `rank 1` where no node is known."""
+        node = self._case.suspect.node
         return f"{self.rank()} on {node}" if node else self.rank()
 
-    def at(self) -> str:
+    def at_line(self) -> str:
+        """The line of the user's code, after a comma: `, at train.py:9`; or nothing."""
         return f", at {self._place()}" if self._case.place else ""
 
-    def edit(self) -> str:
-        again = f"rampup resume {self.run()} --code current"
-        return f"correct {self._place()}, then: {again}" if self._case.place else self.logs()
+    def correct_line(self) -> str:
+        """How to continue after the user has corrected that line."""
+        resume = f"rampup resume {self.run()} --code current"
+        return f"correct {self._place()}, then: {resume}" if self._case.place else self.show_log()
 
     def _place(self) -> str:
-        """As the user knows the file: not in the copy that ran, but where it was taken from."""
+        """The line as the user knows it: not in the copy that ran, but in the original file."""
         place = self._case.place
         assert place is not None
-        folders = (self._case.run.code, self._case.config.get("cwd"))
-        for folder in folders:
+        for folder in (self._case.run.code, self._case.config.get("cwd")):
             if folder and place.file.startswith(f"{folder}{os.sep}"):
                 return f"{clean(os.path.relpath(place.file, folder))}:{place.line}"
         return f"{clean(place.file)}:{place.line}"
 
-    def logs(self) -> str:
-        rank = self._case.first.rank
+    def show_log(self) -> str:
+        """The command that shows the log of the rank that failed first."""
+        rank = self._case.suspect.rank
         return f"rampup logs {self.run()}" + (f" --rank {rank}" if rank else "")
 
-    def look(self) -> str:
-        return self.logs() if self._case.attempt else f"ls {self.run_dir()}"
+    def where_to_look(self) -> str:
+        """The command that shows that log, or the files of a run that has no attempt."""
+        return self.show_log() if self._case.attempt else f"ls {self.run_dir()}"
 
     def slurm_log(self) -> str:
+        """The path of Slurm's log."""
         job = self._case.facts.get("job")
         return (
             clean(str(self._case.run.slurm_log(job)))
@@ -95,168 +106,173 @@ class Words:
             else f"{self.run_dir()}/{slurm_log_name('*')}"
         )
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
+        """The last line of the rank's log, after a semicolon; or nothing."""
         last = self._case.last_line
         return f"; its last words: {clean(last.text.strip(), LONGEST_WORD)}" if last else ""
 
     def hint(self) -> str:
-        return clean(str(self._case.first.error.get("hint") or "")) or self.logs()
+        """The hint of the error that rampup itself raised."""
+        return clean(str(self._case.suspect.error.get("hint") or "")) or self.show_log()
 
     def error(self) -> str:
-        told = [clue.text for clue in self._case.clues if clue.kind in ("error", "said")]
-        return clean(told[0], LONGEST_WORD) if told else "it left no word"
+        """The error that ended the rank: type and message."""
+        errors = [clue.text for clue in self._case.clues if clue.source in ERRORS]
+        return clean(errors[0], LONGEST_WORD) if errors else "it left no word"
 
     # the program ----------------------------------------------------------------------------------
 
     def command(self) -> str:
+        """The command that the user gave."""
         return shlex.join(self._command)
 
     def arguments(self) -> str:
+        """The command without its first word."""
         return shlex.join(self._command[1:])
 
     def program(self) -> str:
+        """The first word of the command."""
         return self._command[0] if self._command else "the program"
 
     def python(self) -> str:
+        """The Python that ran the program."""
         argv = self._case.config.get("argv") or ["python"]
         return clean(shlex.quote(argv[0])) if "python" in os.path.basename(argv[0]) else "python"
 
     def python_with_rampup(self) -> str:
-        kind, rest = kind_of(str((self._case.config.get("environment") or {}).get("env") or ""))
+        """How to run the program with a Python that has rampup."""
+        kind, name = kind_of(str((self._case.config.get("environment") or {}).get("env") or ""))
         if kind == "container":
             return "an image that has rampup in it: pip install rampup, where it is built"
-        if kind:
-            where = (
-                f"conda run -n {shlex.quote(rest)} python"
-                if kind == "conda"
-                else shlex.quote(f"{rest}/bin/python")
-            )
-            return clean(f"{where} -m pip install rampup")
-        return f"rampup run -- {shlex.quote(sys.executable)} {self.arguments()}"
+        if not kind:
+            return f"rampup run -- {shlex.quote(sys.executable)} {self.arguments()}"
+        python = shlex.quote(f"{name}/bin/python")
+        if kind == "conda":
+            python = f"conda run -n {shlex.quote(name)} python"
+        return clean(f"{python} -m pip install rampup")
 
     def package(self) -> str:
+        """The package that has the module of the group `module`."""
         top = self._groups.get("module", "").partition(".")[0]
         return PACKAGES.get(top, top)
 
     def cwd(self) -> str:
+        """The directory where the program ran."""
         return clean(str(self._case.config.get("cwd") or "."))
 
     def file(self) -> str:
+        """For signs whose group `file` may be empty."""
         return "the file that it wanted"
 
-    def look_at_file(self) -> str:
-        return (
-            f"ls -ld {shlex.quote(self._groups['file'])}" if "file" in self._groups else self.logs()
-        )
+    def list_file(self) -> str:
+        """The command that shows who may use the file of the group `file`."""
+        file = self._groups.get("file")
+        return f"ls -ld {shlex.quote(file)}" if file else self.show_log()
 
-    def calmer(self) -> str:
-        """What the report advises for the same loss."""
-        undefined = {"loss": Undefined(0, since=0)}
-        found = [
-            finding.remedy
-            for finding in loss_not_finite(Facts(train=self._train, undefined=undefined))
-        ]
-        return found[0] if found else "lower the learning rate"
+    def loss_remedy(self) -> str:
+        """The report's advice about a loss that is not finite."""
+        # not for all other problems: it costs a failing run a millisecond
+        from rampup.diagnose.advice import Facts, Undefined, loss_not_finite
+
+        facts = Facts(train=self._train, undefined={"loss": Undefined(0, since=0)})
+        advice = [finding.remedy for finding in loss_not_finite(facts)]
+        return advice[0] if advice else "lower the learning rate"
 
     def modules_remedy(self) -> str:
+        """How to find the module of the group `module`, or the command `module` itself."""
         name = self._groups.get("module")
         if not name:
             return "module_init in the profile of the cluster: the file that defines the command module"
-        look = (
-            f"module spider {shlex.quote(name)}"
-            if self._on_slurm()
-            else f"module avail {shlex.quote(name)}"
-        )
-        return (
-            f"{look} there; then correct the list in the profile, or choose another one: --software"
-        )
+        look = f"module {'spider' if self._was_a_job() else 'avail'} {shlex.quote(name)} there"
+        return f"{look}; then correct the list in the profile, or choose another one: --software"
 
     # what to ask for ------------------------------------------------------------------------------
 
-    def limit(self) -> str:
+    def of_time_limit(self) -> str:
+        """The time limit: ` of 0-01:00:00`; or nothing."""
         seconds = self._case.config.get("time_s")
         return f" of {clock(int(seconds))}" if seconds else ""
 
-    def progress(self) -> str:
-        step, steps = self._step()
+    def at_step(self) -> str:
+        """The progress, after a comma: `, at step 40 of 100`; or nothing."""
+        step, steps = self._progress()
         return f", at step {step} of {steps}" if step and steps else ""
 
     def more_time(self) -> str:
-        """Enough for the steps that were left, if the run told how many there are; otherwise twice
-        as much."""
-        limit, (step, steps) = self._case.config.get("time_s"), self._step()
-        if not limit:
+        """Enough time for all steps, if the run recorded how many there are; otherwise twice the
+        limit."""
+        limit_s, (step, steps) = self._case.config.get("time_s"), self._progress()
+        if not limit_s:
             return "with a longer limit"
-        needed = limit * steps / step * MARGIN if step and steps else 2 * limit
-        return clock(math.ceil(max(needed, limit * MARGIN) / 60) * 60)
+        needed_s = limit_s * steps / step * MARGIN if step and steps else 2 * limit_s
+        return clock(math.ceil(max(needed_s, limit_s * MARGIN) / 60) * 60)
 
-    def _step(self) -> tuple[int, int]:
-        beat = read_json(self._case.attempt.progress_file) if self._case.attempt else {}
-        return whole_of(beat, "step"), whole_of(beat, "steps")
+    def _progress(self) -> tuple[int, int]:
+        progress = read_json(self._case.attempt.progress_file) if self._case.attempt else {}
+        return read_count(progress, "step"), read_count(progress, "steps")
 
-    def more_mem(self) -> str:
-        """Twice of what was asked for; otherwise half as much again as was measured."""
-        asked = parse_memory_mb(str(self._resources.get("mem") or ""))
-        if asked:
-            return f"{math.ceil(asked * 2 / 1024)}G"
+    def more_memory(self) -> str:
+        """Twice the memory that was asked for; otherwise half as much again as was measured."""
+        asked_mb = parse_memory_mb(str(self._resources.get("mem") or ""))
+        if asked_mb:
+            return f"{math.ceil(asked_mb * 2 / 1024)}G"
+        used_mb = self._used_mb()
+        return f"{math.ceil(used_mb * 1.5 / 1024) + 1}G" if used_mb else "16G"
+
+    def _used_mb(self) -> int:
         attempt = self._case.attempt
         files = attempt.path.glob(attempt.system_file("*").name) if attempt else []
-        used = max(
-            (whole_of(row, "rss_mb") for path in files for row in read_jsonl(path)), default=0
-        )
-        return f"{math.ceil(used * 1.5 / 1024) + 1}G" if used else "16G"
+        samples = (row for path in files for row in read_jsonl(path))
+        return max((read_count(row, "rss_mb") for row in samples), default=0)
 
-    def less_memory(self) -> str:
-        return (
-            f"rampup resume {self.run()} --mem {self.more_mem()}"
-            if self._on_slurm()
-            else self.smaller_batch()
-        )
+    def memory_remedy(self) -> str:
+        """How to get more memory for a job, or how to use less on this machine."""
+        if self._was_a_job():
+            return f"rampup resume {self.run()} --mem {self.more_memory()}"
+        return self.smaller_batch()
 
     def smaller_batch(self) -> str:
-        """Accumulation keeps the result the same; with a program of the user's own we know no
-        setting."""
+        """The setting that makes batches smaller. Accumulation keeps the result the same; the
+        settings of the user's own program are not known."""
         if "accumulate" in self._train:
-            return f"accumulate={2 * max(1, whole_of(self._train, 'accumulate'))}, the same batch in smaller pieces"
+            pieces = 2 * max(1, read_count(self._train, "accumulate"))
+            return f"accumulate={pieces}, the same batch in smaller pieces"
         size = self._train.get("batch_size")
-        return (
-            f"batch_size={max(1, size // 2)}"
-            if isinstance(size, int)
-            else "a smaller batch, or less data at a time"
-        )
+        if isinstance(size, int):
+            return f"batch_size={max(1, size // 2)}"
+        return "a smaller batch, or less data at a time"
 
     def gpu_remedy(self) -> str:
+        """How to get a GPU, or how to do without one."""
         if "device" in self._train:
             return "device=auto"
-        return (
-            "--gpus-per-node 1"
-            if self._on_slurm() and not self._resources.get("gpus_per_node")
-            else "rampup doctor"
-        )
+        asked = self._resources.get("gpus_per_node")
+        return "--gpus-per-node 1" if self._was_a_job() and not asked else "rampup doctor"
 
     def node(self) -> str:
+        """The node, if the job had only one."""
         nodes = str(self._case.facts.get("nodes") or "")
         return nodes if nodes and not set("[,") & set(nodes) else "one of them"
 
-    def without_node(self) -> str:
+    def exclude_node(self) -> str:
+        """The option that avoids the node of the group `node`, or how to find it."""
         node = self._groups.get("node")
         return f" --exclude {shlex.quote(node)}" if node else "; sinfo -R shows the node"
 
-    def killed_by(self) -> str:
+    def memory_check(self) -> str:
+        """The command that shows whether memory was the reason for a SIGKILL."""
         job = self._case.facts.get("job")
-        return (
-            f"sacct -j {job} -o JobID,State,MaxRSS"
-            if job
-            else "dmesg -T | grep -i 'killed process'"
-        )
+        if job:
+            return f"sacct -j {job} -o JobID,State,MaxRSS"
+        return "dmesg -T | grep -i 'killed process'"
 
-    def after_cancel(self) -> str:
+    def cancel_remedy(self) -> str:
+        """How to find out who cancelled a job, or how to keep a run on this machine."""
         job = self._case.facts.get("job")
-        return (
-            f"sacct -X -j {job} -o State%30,End"
-            if job
-            else "--detach keeps a run when its terminal or shell ends"
-        )
+        if job:
+            return f"sacct -X -j {job} -o State%30,End"
+        return "--detach keeps a run when its terminal or shell ends"
 
-    def _on_slurm(self) -> bool:
-        return self._case.facts.get("launcher") == "srun"
+    def _was_a_job(self) -> bool:
+        """Whether a scheduler ran the attempt."""
+        return "job" in self._case.facts

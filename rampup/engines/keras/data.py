@@ -1,9 +1,9 @@
-"""tf.data pipelines whose order follows from the step alone: nothing has to be remembered, any step
-can be the first.
+"""tf.data pipelines whose order follows from the step alone, so that any step can be the first.
 
-Each element is one global step as this rank sees it: for each of its replicas the samples, and what
-each of them weighs. The same samples form the same global batch on any number of replicas. Batches
-are gathered whole, ahead of the training, in TensorFlow's threads.
+engine.py builds one for the training, evaluation.py one for the validation. An element is one
+global step as this rank sees it: for each of its replicas the samples, and the weight of each of
+them. The same samples form the same global batch on any number of replicas. Batches are gathered
+whole, ahead of the training, in TensorFlow's threads. Nothing in here has a state to save.
 """
 
 import zlib
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rampup.data.order import permutation, piece, shard
-from rampup.engines.keras.setup import rewritten, tf
+from rampup.engines.keras.setup import convert, tf
 from rampup.engines.keras.task import Data
 from rampup.engines.keras.world import World
 from rampup.errors import RampupError
@@ -24,18 +24,14 @@ Indices = NDArray[np.int64]
 
 
 def check_same(train: Data, check: Data | None, world: World) -> str:
-    """A checksum of the data, which must be the same on every rank: of how many there are, and of
-    three samples.
+    """Return a checksum of the data, and refuse data that is not the same on every rank.
 
-    Ranks with an order of their own would train on some samples twice and on others never, and
-    nobody would see it. Numbers that each rank has computed may differ in their last bits, where
-    nodes have different CPUs.
+    It covers the number of samples and three of them. Ranks with different orders would train on
+    some samples twice and on others never, and nobody would notice. Numbers that each rank has
+    computed may differ in their last bits, where nodes have different CPUs.
     """
-    found = [
-        _sample_of(data) if data is not None else (0, 0, 0.0, 0.0, 0.0, 0)
-        for data in (train, check)
-    ]
-    mine = np.array([told[:-1] for told in found], np.float64)
+    found = [_fingerprint(data) for data in (train, check)]
+    mine = np.array([fingerprint[:-1] for fingerprint in found], np.float64)
     ranks = [
         each.view(np.float64).reshape(mine.shape)
         for each in world.gather(mine.view(np.int32).reshape(-1))
@@ -44,18 +40,23 @@ def check_same(train: Data, check: Data | None, world: World) -> str:
         same = np.allclose(other[:, 2:], ranks[0][:, 2:], rtol=1e-3, atol=1e-6, equal_nan=True)
         if not same or not np.array_equal(other[:, :2], ranks[0][:, :2]):
             sizes = [each[:, 0].astype(int).tolist() for each in (other, ranks[0])]
-            world.leave()  # together: else one would take the error of another for its own
+            world.final_barrier()  # together: else one would take the error of another for its own
             raise RampupError(
-                f"rank {rank} has other data than rank 0: {sizes[0]} samples to train and to validate, and {sizes[1]}",
-                "load the same on every rank: give np.random.default_rng() a seed, and sort what a folder lists",
+                f"rank {rank} has other data than rank 0: {sizes[0]} samples to train and to "
+                f"validate, and {sizes[1]}",
+                "load the same on every rank: give np.random.default_rng() a seed, and sort what a "
+                "folder lists",
             )
     return f"{zlib.crc32(repr(found).encode()):08x}"
 
 
-def _sample_of(data: Data) -> tuple[int, int, float, float, float, int]:
-    """How many there are; of the first, the last and one in the middle a checksum of all that is no
-    fraction, for each the size of its fractions, and a checksum of all of it."""
-    if not len(data):
+def _fingerprint(data: Data | None) -> tuple[int, int, float, float, float, int]:
+    """Return the number of samples, and numbers about the first, the middle and the last one.
+
+    These are a checksum of all that is not a fraction, for each sample the size of its fractions,
+    and a checksum of everything.
+    """
+    if data is None or not len(data):
         return 0, 0, 0.0, 0.0, 0.0, 0
     found = data.batch(tf.constant([0, len(data) // 2, len(data) - 1], tf.int64))
     parts = tf.nest.flatten(found, expand_composites=True)
@@ -73,18 +74,20 @@ def _checksum(parts: list[Any]) -> int:
     return zlib.crc32(b"".join(tf.io.serialize_tensor(part).numpy() for part in parts))
 
 
-def training(data: Data, batch_size: int, seed: int, first: int, last: int, world: World) -> Any:
-    """The steps from `first` up to, not including, `last`: tuples ((x, y, weight), ...), one for
-    each replica here.
+def training_batches(
+    data: Data, batch_size: int, seed: int, first: int, last: int, world: World
+) -> Any:
+    """Return the steps from `first` up to, not including, `last`.
 
-    Python is asked once in an epoch, for its order, and several small batches are gathered at once:
-    what is done for each step would cost more than what is done for each sample.
+    Each is a tuple ((x, y, weight), ...) with a part for each replica of this rank. Python is
+    called once in an epoch, for its order, and several small batches are gathered at once: the work
+    for each step would cost more than that for each sample.
     """
     size = len(data)
     whole, rest = divmod(size, batch_size)
     steps = whole + bool(rest)
-    together = _at_once(data, batch_size)
-    cuts = [Cut(each, world) for each in (batch_size if whole else 0, rest) if each]
+    together = _batches_at_once(data, batch_size)
+    cuts = [BatchCut(each, world) for each in (batch_size if whole else 0, rest) if each]
 
     def order_of(epoch: Any) -> list[Indices]:
         order = permutation(seed, int(epoch) + 1, size)
@@ -93,7 +96,7 @@ def training(data: Data, batch_size: int, seed: int, first: int, last: int, worl
             order[None, split:]
         ] * bool(rest)
         return [
-            part for cut, each in zip(cuts, batches, strict=True) for part in cut.parts_of(each)
+            part for cut, each in zip(cuts, batches, strict=True) for part in cut.pieces_of(each)
         ]
 
     def steps_of(epoch: Any) -> Any:
@@ -109,11 +112,11 @@ def training(data: Data, batch_size: int, seed: int, first: int, last: int, worl
     return epochs.flat_map(steps_of).prefetch(2).unbatch().take(last - first)
 
 
-class Cut:
-    """Batches of one size: the pieces of this rank's replicas in them, and what each sample weighs.
+class BatchCut:
+    """How batches of one size are cut: the pieces of this rank's replicas, and their weights.
 
     The weights of a global batch add up to 1. A replica that has no part in a small batch computes
-    with one sample of weight 0: there is no mean of nothing.
+    with one sample of weight 0, because nothing has no mean.
     """
 
     def __init__(self, size: int, world: World) -> None:
@@ -125,12 +128,12 @@ class Cut:
             (begin, end, 1 / size) if begin < end else (0, 1, 0.0) for begin, end in pieces
         ]
 
-    def parts_of(self, batches: Indices) -> list[Indices]:
-        """Of whole batches, one in each row."""
+    def pieces_of(self, batches: Indices) -> list[Indices]:
+        """Return this rank's pieces of whole batches, one batch in each row."""
         return [batches[:, begin:end] for begin, end, _ in self._pieces]
 
     def dataset(self, data: Data, parts: Any, skipped: Any, together: int) -> Any:
-        """Of several steps in each element."""
+        """Return a pipeline with several steps in each element."""
         for part, (begin, end, _) in zip(parts, self._pieces, strict=True):
             part.set_shape([None, end - begin])
 
@@ -149,8 +152,8 @@ class Cut:
 
 
 def _batches(data: Data, indices: Any) -> Any:
-    """For a table of positions, one batch in each row."""
-    found = rewritten(data.batch)(tf.reshape(indices, [-1]))
+    """Return the batches for a table of positions, one batch in each row."""
+    found = convert(data.batch)(tf.reshape(indices, [-1]))
 
     def in_rows(samples: Any) -> Any:
         rows = tf.reshape(samples, tf.concat([tf.shape(indices), tf.shape(samples)[1:]], axis=0))
@@ -159,8 +162,8 @@ def _batches(data: Data, indices: Any) -> Any:
     return tf.nest.map_structure(in_rows, found)
 
 
-def _at_once(data: Data, batch_size: int) -> int:
-    """How many batches to gather at once: it must not take much memory."""
+def _batches_at_once(data: Data, batch_size: int) -> int:
+    """Return how many batches to gather at once without taking much memory."""
     sample: int = sum(
         max(part.numpy().nbytes, 64)
         for part in tf.nest.flatten(data.batch(tf.range(1, dtype=tf.int64)))
@@ -168,11 +171,10 @@ def _at_once(data: Data, batch_size: int) -> int:
     return max(1, min(SAMPLES_AT_ONCE, BYTES_AT_ONCE // sample) // batch_size)
 
 
-def validation(data: Data, batch_size: int, batches: int | None, world: World) -> Any:
-    """This rank's shard of the samples, in batches ((x, y), ...): each sample is in one of them,
-    and none is padded.
+def validation_batches(data: Data, batch_size: int, batches: int | None, world: World) -> Any:
+    """Return this rank's shard in batches ((x, y), ...), each sample once and nothing padded.
 
-    `batches`: only the first so many of them.
+    `batches` limits their number.
     """
     low, high = shard(len(data), world.rank, world.size)
     if batches is not None:
@@ -184,6 +186,6 @@ def validation(data: Data, batch_size: int, batches: int | None, world: World) -
             begin + (end - begin) * index // world.local_replicas
             for index in range(world.local_replicas + 1)
         ]
-        return tuple(rewritten(data.batch)(tf.range(*pair)) for pair in pairwise(cuts))
+        return tuple(convert(data.batch)(tf.range(*pair)) for pair in pairwise(cuts))
 
     return tf.data.Dataset.range(low, high, batch_size).map(samples).prefetch(2)

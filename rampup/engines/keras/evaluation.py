@@ -1,8 +1,8 @@
 """Exact validation with Keras: every sample counts once, on any number of ranks and replicas.
 
-Each rank counts on its own shard with metrics of its own; what they have counted (sums, not means)
-is added up once, and the result is computed from that. A metric whose state can't be added up would
-not be exact: Keras's own all can.
+Each rank counts on its own shard with its own metrics; what they have counted (sums, not means) is
+added up once, and the result is computed from that. A metric whose state can't be added up would
+not be exact; those of Keras all can. engine.py calls it after each epoch.
 """
 
 from typing import Any
@@ -11,8 +11,7 @@ import numpy as np
 
 from rampup.core.settings import Settings
 from rampup.engines.keras import data as keras_data
-from rampup.engines.keras.model import Compiled
-from rampup.engines.keras.scores import matched, refuse_what_is_no_prediction
+from rampup.engines.keras.model import CompiledModel, check_prediction, match_labels
 from rampup.engines.keras.setup import tf, tf_keras
 from rampup.engines.keras.state import differs_between_replicas
 from rampup.engines.keras.task import Data
@@ -21,21 +20,21 @@ from rampup.engines.keras.world import World
 
 class Evaluation:
     def __init__(
-        self, compiled: Compiled, data: Data | None, settings: Settings, world: World
+        self, compiled: CompiledModel, data: Data | None, settings: Settings, world: World
     ) -> None:
         self._compiled, self._world = compiled, world
         self._metrics: list[Any] = []
         self._batches: Any = None
         if data is None or not len(data):
             return
-        self._batches = keras_data.validation(
+        self._batches = keras_data.validation_batches(
             data, settings.eval_batch_size, settings.get("eval_batches"), world
         )
         x, y = data.batch(tf.range(1))
-        predicted = self._nothing_predicted(x)
+        predicted = self._zero_prediction(x)
         self._metrics = [tf_keras.metrics.Mean(name="loss"), *compiled.metrics(y, predicted)]
         for metric in self._metrics[1:]:
-            metric.update_state(matched(y, predicted), predicted)  # some make their state now
+            metric.update_state(match_labels(y, predicted), predicted)  # some make their state now
         self._step = tf.function(
             self._count, input_signature=[self._batches.element_spec], reduce_retracing=True
         )
@@ -50,7 +49,7 @@ class Evaluation:
         return [f"val_{metric.name}" for metric in self._metrics]
 
     def run(self) -> dict[str, float]:
-        """The metrics of the model as it is now, the same on every rank."""
+        """Return the metrics of the current model, the same on every rank."""
         if self._batches is None:
             return {}
         if self._averaged:
@@ -59,20 +58,20 @@ class Evaluation:
             metric.reset_state()
         for batch in self._batches:
             self._step(batch)
-        self._add_up()
+        self._sum_metrics()
         return {f"val_{metric.name}": _number(metric.result()) for metric in self._metrics}
 
     def _predict(self, x: Any) -> Any:
         found = self._compiled.model(x, training=False)
-        refuse_what_is_no_prediction(found)
+        check_prediction(found)
         return found
 
-    def _nothing_predicted(self, x: Any) -> Any:
-        """Zeros in the shape of what the model says of one sample."""
+    def _zero_prediction(self, x: Any) -> Any:
+        """Return zeros in the shape of the model's output for one sample."""
         outputs = self._compiled.model.outputs
         if outputs and outputs[0].shape[1:].is_fully_defined():
             return tf.zeros([1, *outputs[0].shape[1:]])
-        # A class of the user's own tells no shape, and some shapes follow from the input.
+        # A user's own class does not know its shape, and some shapes follow from the input.
         pieces = [(x,)] * self._world.local_replicas
         return tf.zeros_like(tf.function(lambda: self._world.run(self._predict, *pieces)[0])())
 
@@ -85,9 +84,9 @@ class Evaluation:
             loss, *others = self._metrics
             loss.update_state(self._compiled.per_sample(y, predicted) + fixed)
             for metric in others:
-                metric.update_state(matched(y, predicted), predicted)
+                metric.update_state(match_labels(y, predicted), predicted)
 
-    def _add_up(self) -> None:
+    def _sum_metrics(self) -> None:
         variables = [variable for metric in self._metrics for variable in metric.variables]
         own = [variable.numpy().astype(np.float64) for variable in variables]
         total = self._world.sum(np.concatenate([each.reshape(-1) for each in own]))
@@ -98,11 +97,11 @@ class Evaluation:
             begin += mine.size
 
     def _average_in_replica(self) -> None:
-        """The statistics of batch normalisation: each replica has seen other samples."""
+        """Average the statistics of batch normalisation: each replica has seen other samples."""
         flat = tf.concat(
             [tf.reshape(tf.cast(each, tf.float32), [-1]) for each in self._averaged], axis=0
         )
-        found = self._world.add_up(flat) / self._world.replicas
+        found = self._world.all_reduce(flat) / self._world.replicas
         begin = 0
         for variable in self._averaged:
             size = variable.shape.num_elements()
@@ -112,5 +111,5 @@ class Evaluation:
 
 
 def _number(result: Any) -> float:
-    """F1 and others have one value for each class; their mean is what can be shown."""
+    """Return one number: the mean where a metric, such as F1, has a value for each class."""
     return float(np.mean(np.asarray(result)))

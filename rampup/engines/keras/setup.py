@@ -1,8 +1,9 @@
-"""TensorFlow as a rank needs it: imported without its chatter, with Keras 2, the threads and the
-devices of the task.
+"""TensorFlow as a rank needs it: imported quietly, with Keras 2, and the threads and devices of the
+rank.
 
-Imported before anything else that imports TensorFlow, because most of this can't be changed
-afterwards. What TensorFlow says while it is imported goes nowhere, unless it is an error.
+All of the keras engine imports `tf` and `tf_keras` from here, before anything else imports
+TensorFlow, because most of this can't be changed afterwards. Of what TensorFlow writes while it is
+imported, only errors are shown.
 """
 
 import os
@@ -12,37 +13,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rampup.core import hardware
 from rampup.core.engines import keras as keras_version
 from rampup.data.order import shard
+from rampup.engines import parts
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
 __all__ = [
     "StagingError",
-    "coordination",
+    "convert",
+    "coordination_service",
     "mute",
     "prepare",
-    "rewritten",
+    "seed_everything",
     "tf",
     "tf_keras",
     "without_chatter",
 ]
 DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1", keras_version.LEGACY: "1"}
-"""Variables that TensorFlow reads when it is imported; what a user has exported stays."""
+"""Variables that TensorFlow reads when it is imported; those that a user has exported stay."""
 AS_THEY_ARE = ("tf_keras", "rampup.engines")
 CHATTER = re.compile(
     rb"WARNING: All log messages before absl|[IW]\d{4} |\d{4}-\d\d-\d\d \S+ [IW] |E.*cuInit"
 )
-"""Lines of TensorFlow's own log that are no error. Without a GPU it also complains that there is
+"""Lines of TensorFlow's log that are not errors. Without a GPU it also complains that there is
 none."""
 
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """What C++ writes to descriptor 2 meanwhile is kept back; of that, errors are told afterwards.
+    """Hold back what C++ writes to descriptor 2, and show the errors of it afterwards.
 
-    TensorFlow's log level does not reach the lines that it writes first.
+    TensorFlow's log level has no effect on the lines that it writes first.
     """
     sys.stderr.flush()
     real, kept = os.dup(2), os.memfd_create("chatter")
@@ -60,8 +62,8 @@ def without_chatter() -> Iterator[None]:
 
 
 def mute() -> None:
-    """From now on what C++ writes goes nowhere: a rank that ends alarms the others, and all is
-    done."""
+    """Discard what C++ writes from now on: all work is done, and a rank that ends alarms the
+    others."""
     sys.stderr.flush()
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -77,22 +79,26 @@ with without_chatter():
     import tf_keras
     from tensorflow.python.autograph.core import config as autograph
     from tensorflow.python.autograph.impl.api import StagingError
-# Python that asks a tensor is rewritten for a graph. These two need none of that; TensorFlow 2.15
-# knows it of Keras under its old name alone, and would spend 10 s on every rank.
+# Python code that asks a tensor is converted to a graph. These two need no conversion; TensorFlow
+# 2.15 knows that of Keras only under its old name, and would spend 10 s on every rank.
 autograph.CONVERSION_RULES = (
     *map(autograph.DoNotConvert, AS_THEY_ARE),
     *autograph.CONVERSION_RULES,
 )
 
 
-def rewritten(function: Any) -> Any:
-    """A user's own function, which may need it. Keras does the same with layers and metrics."""
+def convert(function: Any) -> Any:
+    """Convert a user's own function for a graph, as Keras does with layers and metrics."""
     autograph = tf.__internal__.autograph
     return autograph.tf_convert(function, autograph.control_status_ctx())
 
 
-def coordination() -> Any:
-    """TensorFlow's own blackboard of several workers: keys that one sets and others wait for."""
+def seed_everything(seed: int) -> None:
+    tf_keras.utils.set_random_seed(seed % 2**32)
+
+
+def coordination_service() -> Any:
+    """Return TensorFlow's key-value store: one worker sets a key, others wait for it."""
     from tensorflow.python.eager import context
 
     return context.context()
@@ -105,8 +111,7 @@ def prepare(
     intra_threads: int | None,
     cpu_devices: int,
 ) -> list[str]:
-    """Threads, devices and exact arithmetic; returns the names of the devices that this rank
-    computes on."""
+    """Set threads, devices and exact arithmetic; returns the names of this rank's devices."""
     try:
         tf.config.threading.set_intra_op_parallelism_threads(intra_threads or context.threads or 0)
         tf.config.threading.set_inter_op_parallelism_threads(
@@ -126,11 +131,13 @@ def prepare(
 
 
 def _devices(context: RankContext, gpus_per_node: int, cpu_devices: int) -> list[str]:
-    """The GPUs of this rank, or else the CPU, which can be cut into several devices to try several
-    replicas."""
+    """Return the GPUs of this rank, or else the CPU.
+
+    The CPU can be cut into several devices, to try several replicas.
+    """
     found = tf.config.list_physical_devices("GPU")
     if not found:
-        _refuse_idle_gpus(gpus_per_node)
+        parts.refuse_idle_gpus(gpus_per_node, "and TensorFlow sees none here", _hint_for_gpus)
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(
             cpu, [tf.config.LogicalDeviceConfiguration()] * cpu_devices
@@ -147,9 +154,5 @@ def _devices(context: RankContext, gpus_per_node: int, cpu_devices: int) -> list
     return [f"GPU:{index}" for index in range(len(mine))]
 
 
-def _refuse_idle_gpus(gpus_per_node: int) -> None:
-    found = hardware.find_reserved_gpu(gpus_per_node)
-    if found:
-        by, without = found
-        hint = f"check nvidia-smi, install tensorflow[and-cuda], or {without}"
-        raise RampupError(f"{by} reserves a GPU, and TensorFlow sees none here", hint)
+def _hint_for_gpus(without: str) -> str:
+    return f"check nvidia-smi, install tensorflow[and-cuda], or {without}"

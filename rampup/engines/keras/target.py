@@ -1,9 +1,8 @@
-"""A user's own functions as a task: one builds a compiled Keras model, one loads the data, or a
-.npz file holds it.
+"""A user's own functions as a task: one builds a compiled Keras model, another loads the data.
 
-Imported on the job side for `rampup run my_module:build_model data=my_module:load_data`. What was
-given on the command line goes to every function that has an argument of that name. The functions
-know nothing of rampup.
+engine.py makes a Target for `rampup run my_module:build_model data=my_module:load_data`; a .npz
+file can take the place of the second function. A setting that was given goes to every function that
+has an argument of that name. The functions know nothing about rampup.
 """
 
 import importlib
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rampup.core.settings import Settings
+from rampup.engines import parts
 from rampup.engines.keras.setup import tf_keras
 from rampup.engines.keras.task import ArrayData, Data, Task
 from rampup.errors import RampupError, nearest
@@ -28,12 +28,7 @@ IN_FILES = (("x_train", "y_train"), ("x_test", "y_test"), ("x_val", "y_val"))
 class Target(Task):
     def __init__(self, build: Callable[..., Any], config: Record, settings: Settings) -> None:
         super().__init__(settings)
-        origins = config.get("origins", {})
-        self._given = {
-            key: settings[key]
-            for key in settings
-            if origins.get(f"train.{key}", "default") != "default"
-        }
+        self._given = parts.given_settings(config, settings)
         self._build = build
 
     @property
@@ -52,9 +47,9 @@ class Target(Task):
     def data(self) -> tuple[Data, Data | None]:
         where: str = self.settings.data
         if where.endswith(".npz"):
-            return from_file(Path(where))
-        load = function_at(where)
-        return pair_of(load(**self._arguments(load)), where)
+            return load_npz(Path(where))
+        load = load_function(where)
+        return to_data(load(**self._arguments(load)), where)
 
     def _arguments(self, function: Callable[..., Any]) -> dict[str, Any]:
         parameters = inspect.signature(function).parameters
@@ -63,7 +58,7 @@ class Target(Task):
         return {key: value for key, value in self._given.items() if key in parameters}
 
 
-def function_at(target: str) -> Callable[..., Any]:
+def load_function(target: str) -> Callable[..., Any]:
     module_name, _, name = target.partition(":")
     module = importlib.import_module(module_name)
     found = getattr(module, name, None)
@@ -74,8 +69,8 @@ def function_at(target: str) -> Callable[..., Any]:
     return called
 
 
-def pair_of(found: Any, where: str) -> tuple[Data, Data | None]:
-    """What a function of the user's returned, as training and validation data."""
+def to_data(found: Any, where: str) -> tuple[Data, Data | None]:
+    """Return what the user's function has returned as training and validation data."""
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise RampupError(f"{where} returned {type(found).__name__}, not a pair", RETURNS)
     train, validation = found
@@ -91,7 +86,7 @@ def pair_of(found: Any, where: str) -> tuple[Data, Data | None]:
     return ArrayData(train, validation), None
 
 
-def from_file(path: Path) -> tuple[Data, Data | None]:
+def load_npz(path: Path) -> tuple[Data, Data | None]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = [

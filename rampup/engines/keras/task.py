@@ -1,8 +1,8 @@
 """What a recipe of the keras engine provides: data, a model, and what `model.compile` takes.
 
-A recipe subclasses Task in its train.py; the engine does all the rest. Everything here is plain
-Keras 2 (`tf_keras`) and knows nothing of ranks or strategies: the engine makes the model inside the
-strategy's scope and cuts the batches.
+A recipe subclasses Task in its train.py, and the engine does the rest. Everything in here is plain
+Keras 2 (`tf_keras`) and knows nothing about ranks or strategies: the engine builds the model inside
+the strategy's scope and cuts the batches.
 """
 
 from collections.abc import Mapping
@@ -16,20 +16,23 @@ from rampup.errors import RampupError
 
 
 class Data(Protocol):
-    """Samples that are asked for by whole batches."""
+    """Samples that are read in whole batches."""
 
     def __len__(self) -> int: ...
 
     def batch(self, indices: Any) -> tuple[Any, Any]:
-        """What goes into the model, and what is to come out, at these positions: an integer tensor.
+        """Return the inputs of the model and the expected outputs at these positions.
 
-        Called inside of a tf.data pipeline, so in TensorFlow's own operations.
+        `indices` is an integer tensor. It is called inside of a tf.data pipeline, so use
+        TensorFlow's own operations.
         """
 
 
 class ArrayData:
-    """Arrays in memory with one row per sample; `x` and `y` may also be dicts, tuples or lists of
-    arrays."""
+    """Arrays in memory with one row per sample.
+
+    `x` and `y` may also be dicts, tuples or lists of arrays.
+    """
 
     def __init__(self, x: Any, y: Any) -> None:
         x, y = (np.asarray(part) if _is_rows(part) else part for part in (x, y))
@@ -56,7 +59,7 @@ class ArrayData:
 
 
 def _is_rows(part: Any) -> bool:
-    """Rows in plain Python, and not a list of arrays, one for each input of a model."""
+    """Return whether a list has rows of plain Python, not an array for each input of a model."""
     return isinstance(part, list) and not all(hasattr(each, "shape") for each in part)
 
 
@@ -68,30 +71,35 @@ class Task:
 
     @property
     def origin(self) -> str:
-        """Who makes the model, as messages name it."""
+        """Return how messages name what builds the model."""
         return f"model() of {type(self).__name__}"
 
     def data(self) -> tuple[Data, Data | None]:
-        """Training and validation data: the same on every rank. Without validation,
-        monitor=train_loss."""
+        """Return training and validation data, the same on every rank.
+
+        Without validation data, set monitor=train_loss.
+        """
         raise NotImplementedError
 
     def model(self) -> tf_keras.Model:
-        """With one output. One that is compiled already needs no `compile_settings`."""
+        """Return a model with one output. A compiled one needs no `compile_settings`."""
         raise NotImplementedError
 
     def compile_settings(self) -> Mapping[str, Any]:
-        """What `model.compile` takes: loss, metrics, and the optimizer if it is not that of the
-        settings."""
+        """Return the arguments of `model.compile`: loss, metrics, and the optimizer if it is not
+        that of the settings."""
         raise NotImplementedError
 
     def end(self, model: tf_keras.Model) -> Mapping[str, Any]:
-        """After the last step, on rank 0: facts to print and to keep, such as a prediction."""
+        """Return facts to print and to keep, such as a prediction.
+
+        Rank 0 calls it after the last step.
+        """
         return {}
 
 
 def optimizer_of(settings: Settings) -> tf_keras.optimizers.Optimizer:
-    """By the settings; weight decay is apart from the gradient, as in AdamW, whatever the rule."""
+    """Build the optimizer of the settings; weight decay is always decoupled, as in AdamW."""
     decay = settings.weight_decay or None
     if settings.optimizer == "sgd":
         return tf_keras.optimizers.SGD(settings.lr, momentum=settings.momentum, weight_decay=decay)

@@ -1,9 +1,9 @@
-"""Who trains together, and how what they have is added up: one device, several of one machine,
-several workers.
+"""The ranks and replicas that train together: one device, several of one machine, several workers.
 
-A World has replicas: one for each device of each rank. Its `add_up` belongs inside of a training
-step, the rest between two steps. Several replicas go through tf.distribute here, and through
-Horovod in keras_horovod.py.
+A World has one replica for each device of each rank. Its `all_reduce` belongs inside of a training
+step, the other methods between two steps. Several replicas communicate through tf.distribute, or
+through Horovod where a site has it and the user asks for it. engine.py builds one with
+`build_world`; nothing else of the engine knows which kind it is.
 """
 
 import contextlib
@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rampup.engines.keras.setup import coordination, tf, without_chatter
+from rampup.core.engines import keras as keras_version
+from rampup.core.engines.base import find_version
+from rampup.engines import parts
+from rampup.engines.keras.setup import coordination_service, tf, without_chatter
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
-SIGNS_OF_A_LOST_PEER = (
+LOST_PEER_SIGNS = (
     *("collective", "connection reset", "socket closed", "unavailable", "heartbeat", "peer"),
     "horovod has been shut down",
 )
@@ -28,16 +31,16 @@ OWN_FAULTS = (
     tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError,
 )
-"""Whatever their words: a memory that is full may name a collective operation, and a missing file a
-peer."""
-OF_A_PEER = ("collective ops is aborted", "from remote target")
-"""Unless it was told by another rank, as an error of the same kind."""
+"""Errors that are a rank's own fault whatever they say: a full memory may name a collective
+operation, and a missing file a peer."""
+REMOTE_SIGNS = ("collective ops is aborted", "from remote target")
+"""Signs that such an error came from another rank after all."""
 SEVERAL = ("multiworker", "horovod")
 """Strategies for more than one rank."""
 
 
 class World:
-    """One rank with one device: nothing has to be added up."""
+    """One rank with one device: there is nothing to communicate."""
 
     def __init__(self, context: RankContext) -> None:
         self.rank, self.size = context.rank, context.world_size
@@ -46,72 +49,67 @@ class World:
 
     @property
     def replicas(self) -> int:
-        """Of all ranks."""
+        """Return the number of replicas of all ranks."""
         return self.size * self.local_replicas
 
     @property
     def gradients(self) -> str:
-        """What adds them up."""
+        """Return the name of what sums the gradients."""
         return type(self.strategy).__name__
 
-    def add_up(self, flat: Any) -> Any:
-        """In a replica: the sum of what all replicas have."""
+    def all_reduce(self, flat: Any) -> Any:
+        """Return the sum over all replicas; called inside of a replica."""
         return flat
 
-    def share(self, variables: Sequence[Any]) -> None:
-        """The first rank's values on every rank. tf.distribute has done it when the variables were
-        made."""
+    def broadcast(self, variables: Sequence[Any]) -> None:
+        """Give every rank the values of rank 0. tf.distribute does it when it makes variables."""
 
-    def tell_apart(self, generators: Sequence[Any]) -> None:
-        """Let the random numbers of layers differ between ranks. tf.distribute has done it when
-        they were made."""
+    def decorrelate_rngs(self, generators: Sequence[Any]) -> None:
+        """Let the random numbers of layers differ between ranks.
+
+        tf.distribute does it when it makes generators.
+        """
 
     def run(self, function: Callable[..., Any], *pieces: Any) -> list[Any]:
-        """Call it in each replica of this rank, with its own piece, inside of a tf.function; what
-        each returned."""
+        """Call a function in each replica of this rank, with its own piece, in a tf.function.
+
+        Returns what each replica has returned.
+        """
+        strategy = self.strategy
         if self.local_replicas == 1:
-            return list(
-                self.strategy.experimental_local_results(
-                    self.strategy.run(function, args=pieces[0])
-                )
-            )
-        given = self.strategy.experimental_distribute_values_from_function(
+            found = strategy.run(function, args=pieces[0])
+            return list(strategy.experimental_local_results(found))
+        given = strategy.experimental_distribute_values_from_function(
             lambda context: pieces[context.replica_id_in_sync_group % self.local_replicas]
         )
-        return list(
-            self.strategy.experimental_local_results(
-                self.strategy.run(lambda each: function(*each), (given,))
-            )
-        )
+        found = strategy.run(lambda each: function(*each), (given,))
+        return list(strategy.experimental_local_results(found))
 
     def sum(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of all ranks, on every rank."""
+        """Return the sum over all ranks, on every rank."""
         return numbers
 
     def gather(self, numbers: NDArray[np.int32]) -> list[NDArray[np.int32]]:
-        """What every rank has, in the order of the ranks; all must be of one size."""
+        """Return the numbers of all ranks in their order; all must have the same size."""
         return [numbers]
 
     def agree(self, number: int) -> int:
-        """What rank 0 says, on every rank."""
+        """Return the number of rank 0 on every rank."""
         return round(float(self.sum(np.array([number if self.rank == 0 else 0], np.float64))[0]))
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Return when all ranks have called it."""
         self.agree(0)
 
-    def leave(self) -> None:
-        """The last thing that a rank calls, when all went well."""
+    def final_barrier(self) -> None:
+        """Wait for the others at the very end of a training that went well."""
 
     def is_lost_peer(self, error: Exception) -> bool:
-        """Whether it failed because another rank is gone."""
+        """Return whether an operation failed because another rank is gone."""
         if self.size == 1 or not isinstance(error, tf.errors.OpError):
             return False
-        words = str(error).lower()
-        return any(
-            it in words
-            for it in (OF_A_PEER if isinstance(error, OWN_FAULTS) else SIGNS_OF_A_LOST_PEER)
-        )
+        signs = REMOTE_SIGNS if isinstance(error, OWN_FAULTS) else LOST_PEER_SIGNS
+        return parts.mentions(error, signs)
 
 
 class Distributed(World):
@@ -127,7 +125,7 @@ class Distributed(World):
         if self.size > 1:
             self._check()
 
-    def add_up(self, flat: Any) -> Any:
+    def all_reduce(self, flat: Any) -> Any:
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, flat)
 
     def sum(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -142,17 +140,19 @@ class Distributed(World):
         found = self._all(tf.constant(numbers)).numpy().reshape(self.size, self.local_replicas, -1)
         return list(found[:, 0])
 
-    def leave(self) -> None:
-        """Together: a rank that is done may still be sending, and TensorFlow does not wait for that
-        when it ends."""
+    def final_barrier(self) -> None:
+        """Let all ranks end together.
+
+        A rank that is done may still be sending, and TensorFlow does not wait for that.
+        """
         if self.size == 1:
             return
-        service, others = coordination(), range(1, self.size)
+        service, others = coordination_service(), range(1, self.size)
         if self.rank > 0:
             service.set_config_key_value(f"rampup/done/{self.rank}", "")
             service.get_config_key_value("rampup/done")
-            # The first rank ends as soon as it hears this, and its answer may be lost with it: all
-            # is done by then.
+            # The first rank ends as soon as it receives this, and its answer may be lost with it:
+            # all work is done by then.
             with contextlib.suppress(tf.errors.OpError):
                 service.set_config_key_value(f"rampup/left/{self.rank}", "")
             return
@@ -164,40 +164,91 @@ class Distributed(World):
 
     def _sum_of_all(self, numbers: Any) -> Any:
         def of_replica(mine: Any) -> Any:
-            # One replica of a rank brings it and the others bring zeros: thirds of 1 need not add
-            # up to 1 again.
+            # One replica of a rank brings the number and the others bring zeros: thirds of 1 need
+            # not add up to 1 again.
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return self.add_up(
-                tf.where(number % self.local_replicas == 0, mine, tf.zeros_like(mine))
-            )
+            is_first = number % self.local_replicas == 0
+            return self.all_reduce(tf.where(is_first, mine, tf.zeros_like(mine)))
 
-        return self.strategy.experimental_local_results(self.strategy.run(of_replica, (numbers,)))[
-            0
-        ]
+        return self._run_and_take_first(of_replica, numbers)
 
     def _gather_all(self, numbers: Any) -> Any:
         def of_replica(mine: Any) -> Any:
             return tf.distribute.get_replica_context().all_gather(tf.identity(mine), axis=0)
 
-        return self.strategy.experimental_local_results(self.strategy.run(of_replica, (numbers,)))[
-            0
-        ]
+        return self._run_and_take_first(of_replica, numbers)
+
+    def _run_and_take_first(self, function: Callable[[Any], Any], numbers: Any) -> Any:
+        found = self.strategy.run(function, (numbers,))
+        return self.strategy.experimental_local_results(found)[0]
 
     def _check(self) -> None:
-        """A rank that trains alone, or twice, would go unseen for hours."""
-        found = self.sum(np.array([self.rank, 1.0])).tolist()
-        if found != [self.size * (self.size - 1) / 2, self.size]:
+        sums = self.sum(np.array([self.rank, 1.0])).tolist()
+        parts.check_world(sums, self.size, "TF_CONFIG must name every worker once")
+
+
+class Horovod(World):
+    """Ranks that MPI has started and that communicate through Horovod: `strategy=horovod`.
+
+    Each rank has one device and its own model, equal to all others before the first step and after
+    each. Horovod's rank and size must be those of the launcher: ranks that do not find each other
+    would each train alone. Nothing is averaged: the weights of a global batch add up to 1 on any
+    number of ranks.
+    """
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
+        self._hvd = _import_horovod()
+        self._hvd.init()  # not inside of without_chatter: MPI ends the process when it fails
+        there, here = (self._hvd.rank(), self._hvd.size()), (self.rank, self.size)
+        if there != here:
             raise RampupError(
-                f"the ranks do not form one world of {self.size}: their numbers add up to {found[0]:.0f}",
-                "TF_CONFIG must name every worker once",
+                "horovod says rank {} of {}, the launcher says rank {} of {}".format(*there, *here),
+                "--launcher mpirun or --launcher pmix, of the MPI that Horovod was built with",
             )
 
+    @property
+    def gradients(self) -> str:
+        return f"Horovod {find_version('horovod')}"
 
-def world_of(wish: str, context: RankContext, devices: list[str]) -> World:
-    """For `strategy=auto|single|mirrored|multiworker|horovod`. TensorFlow's own start is part of
-    it."""
+    def all_reduce(self, flat: Any) -> Any:
+        return self._hvd.allreduce(flat, op=self._hvd.Sum)
+
+    def broadcast(self, variables: Sequence[Any]) -> None:
+        self._hvd.broadcast_variables(variables, root_rank=0)
+
+    def decorrelate_rngs(self, generators: Sequence[Any]) -> None:
+        # a counter of two words, and a key: each rank counts in its own range
+        for state in generators:
+            state.assign_add(tf.constant([0, self.rank, 0], state.dtype))
+
+    def sum(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = self.all_reduce(tf.constant(numbers)).numpy()
+        return found
+
+    def gather(self, numbers: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+        return list(self._hvd.allgather(tf.constant(numbers)).numpy().reshape(self.size, -1))
+
+
+def _import_horovod() -> Any:
+    keras_version.check_horovod()
+    try:
+        with without_chatter():
+            import horovod.tensorflow
+    except (ImportError, tf.errors.OpError) as error:
+        # built for another framework, or for another TensorFlow
+        reason = str(error).splitlines()[0]
+        raise RampupError(
+            f"Horovod can't be used with this TensorFlow {tf.__version__}: {reason}",
+            keras_version.BUILD_HOROVOD,
+        ) from error
+    return horovod.tensorflow
+
+
+def build_world(wish: str, context: RankContext, devices: list[str]) -> World:
+    """Start TensorFlow for `strategy=auto|single|mirrored|multiworker|horovod`."""
     # one worker may have several GPUs
-    kind = _best(context, devices) if wish in ("auto", "multiworker") else wish
+    kind = _best_strategy(context, devices) if wish in ("auto", "multiworker") else wish
     if kind not in SEVERAL and context.world_size > 1:
         raise RampupError(
             f"strategy={kind} trains in one process, and this run has {context.world_size} ranks",
@@ -205,18 +256,17 @@ def world_of(wish: str, context: RankContext, devices: list[str]) -> World:
         )
     if kind == "horovod" and len(devices) > 1:
         raise RampupError(
-            f"strategy=horovod trains on one device per rank, and rank {context.rank} has {len(devices)}",
+            "strategy=horovod trains on one device per rank, and "
+            f"rank {context.rank} has {len(devices)}",
             "as many --tasks-per-node as --gpus-per-node; cpu_devices=1",
         )
     if kind == "horovod" and context.world_size > 1:
-        from rampup.engines.keras.horovod import Horovod
-
         return Horovod(context)
     with without_chatter():
         world = _distributed(kind, context, devices)
         tf.config.list_logical_devices()
-    # TensorFlow's coordination of several workers takes SIGTERM for itself, and tells nobody who
-    # listened before.
+    # TensorFlow's coordination of several workers takes over SIGTERM, and does not call the handler
+    # that was there before.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     return world
 
@@ -229,8 +279,8 @@ def _distributed(kind: str, context: RankContext, devices: list[str]) -> World:
     return World(context)
 
 
-def _best(context: RankContext, devices: list[str]) -> str:
-    """Horovod is never chosen: what tf.distribute does needs no other package."""
+def _best_strategy(context: RankContext, devices: list[str]) -> str:
+    """Choose for the ranks and devices; never Horovod, because tf.distribute needs no package."""
     if context.world_size > 1:
         return "multiworker"
     return "mirrored" if len(devices) > 1 else "single"
@@ -239,13 +289,12 @@ def _best(context: RankContext, devices: list[str]) -> str:
 def _multiworker(context: RankContext) -> tf.distribute.Strategy:
     if not os.environ.get("TF_CONFIG"):
         raise RampupError(
-            f"strategy=multiworker: TF_CONFIG is not set for rank {context.rank} of {context.world_size}",
+            "strategy=multiworker: TF_CONFIG is not set for "
+            f"rank {context.rank} of {context.world_size}",
             "at most 14 ranks on a node can have it: use fewer --tasks-per-node",
         )
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except (RuntimeError, ValueError, tf.errors.OpError) as error:
-        raise RampupError(
-            f"rank {context.rank} of {context.world_size} can't join the others: {str(error).splitlines()[0]}",
-            "every rank must reach the addresses in TF_CONFIG",
-        ) from error
+        hint = "every rank must reach the addresses in TF_CONFIG"
+        raise parts.cannot_join(context.rank, context.world_size, error, hint) from error

@@ -1,17 +1,16 @@
-"""The lightning engine: a user's LightningModule, unchanged, on Lightning's own Trainer. The worker
-calls `train`.
+"""The lightning engine: a user's LightningModule, unchanged, on Lightning's own Trainer.
 
-rampup's part is around it: who the ranks are, when to save and to stop, where metrics go. Between
-two steps all ranks agree whether to save or to stop; a later attempt goes on after the newest sound
-checkpoint, in the middle of an epoch if need be. It never parses a scheduler's variables, and
-Lightning's own requeueing stays off.
+The worker calls `load_target` and `train` on every rank; the torch engine calls `train` for a
+recipe with engine=lightning. rampup decides who the ranks are, when to save and to stop, and where
+metrics go. Between two steps all ranks agree whether to save or to stop; a later attempt continues
+after the newest sound checkpoint, also in the middle of an epoch. It never parses a scheduler's
+variables, and Lightning's own requeueing stays off.
 """
 
 import logging
-import platform
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -20,30 +19,32 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 
-from rampup import __version__
 from rampup.core import hardware
+from rampup.core.settings import Settings
+from rampup.engines import parts
 from rampup.engines.lightning import loops as lightning_loops
-from rampup.engines.lightning import profile as lightning_profile
-from rampup.engines.lightning.data import Positions
-from rampup.engines.lightning.insight import Looks
+from rampup.engines.lightning import plugins
+from rampup.engines.lightning.insight import InsightCallback
 from rampup.engines.lightning.loaders import Loaders
-from rampup.engines.lightning.plugins import RankEnvironment, Rare, RunLogger, SafeCheckpointIO
 from rampup.engines.lightning.recipe import Recipe, RecipeModule
 from rampup.engines.lightning.rows import Rows
-from rampup.engines.lightning.state import FILE, State
+from rampup.engines.lightning.state import FILE, LoaderPositions, State
 from rampup.engines.lightning.target import Target
 from rampup.engines.torch import device as torch_device
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
-from rampup.errors import RampupError, Superseded
+from rampup.errors import RampupError
 from rampup.rundir.checkpoints import Checkpoint, read_checkpoint
 from rampup.rundir.files import checkpoint_name
-from rampup.runtime.checkpoints.store import find_differences, format_resumed
-from rampup.runtime.job import Best, Job, TrainingResult
+from rampup.rundir.records import Record
+from rampup.runtime.checkpoints.store import find_differences
+from rampup.runtime.job import Job, TrainingResult
 from rampup.runtime.stop import SUPERSEDED
 from rampup.runtime.storage import say
 
 ACCELERATORS = {"cpu": "cpu", "cuda": "gpu", "mps": "mps"}
+PRECISIONS = {"1": "fp16", "b": "bf16"}
+"""By the first letter of Lightning's names, such as 16-mixed."""
 UNTRUE_HERE = (
     ".*dataloader is not resumable.*",
     ".*does not have many workers.*",
@@ -52,14 +53,18 @@ UNTRUE_HERE = (
     ".*`srun` command is available.*",
     ".*LeafSpec.*",
 )
-"""Warnings about what rampup does or says itself, by the number of all CPUs of a machine, or about
-their own code."""
+"""Warnings that are not true under rampup: it handles these itself, Lightning counts all CPUs of a
+machine, or they are about Lightning's own code."""
 UNUSED_PARAMETERS = "finished reduction in the prior iteration"
 
 
 class Stopped(Exception):
-    """All ranks agreed to stop, and all is saved. Lightning has no quieter way to leave its
-    loops."""
+    """Leaves Lightning's loops when all ranks agreed to stop, and everything is saved."""
+
+
+def load_target(config: Record, settings: Settings) -> Target:
+    """Import the user's classes."""
+    return Target(config, settings)
 
 
 def train(job: Job, task: Target | Task) -> TrainingResult:
@@ -70,12 +75,11 @@ def train(job: Job, task: Target | Task) -> TrainingResult:
     device = torch_device.choose(settings.device, context, job.gpus_per_node)
     if device.type == "cpu":
         hardware.disable_malloc_trim()
-    quiet()
+    silence_lightning()
     with World(context, device) as world:
         built = Recipe(task, world) if isinstance(task, Task) else task
-        torch_device.check_precision(
-            {"1": "fp16", "b": "bf16"}.get(built.trainer()["precision"][:1], "fp32"), device
-        )
+        precision = built.trainer()["precision"][:1]
+        torch_device.check_precision(PRECISIONS.get(precision, "fp32"), device)
         seed_everything(settings.seed, workers=True, verbose=False)
         try:
             return Training(job, world, built).run()
@@ -93,8 +97,8 @@ def train(job: Job, task: Target | Task) -> TrainingResult:
             ) from error
 
 
-def quiet() -> None:
-    """Only what is worth a line in a log."""
+def silence_lightning() -> None:
+    """Keep only those messages of Lightning that are worth a line in a log."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("lightning.pytorch.callbacks.model_summary").setLevel(logging.INFO)
@@ -102,26 +106,29 @@ def quiet() -> None:
         warnings.filterwarnings("ignore", message=words)
 
 
-class Training(Rare):
-    """One rank's side of a run: the Trainer, and who is told what its loops do."""
+class Training(plugins.NoBatchHooks):
+    """One rank's side of a run: the Trainer, and what its loops and hooks call."""
 
     def __init__(self, job: Job, world: World, task: Target | Recipe) -> None:
         self.job, self.world = job, world
         run = job.checkpoints.run
-        self.found = self._find()
+        self.found = self._find_checkpoint()
         self.module, self.data = task.module(), task.data()
-        arguments = {**task.trainer(), **self._where()}
+        arguments = {**task.trainer(), **self._placement()}
         if job.smoke:  # a trial of the job script: each attempt takes one step
-            arguments["max_steps"] = self._start() + 1
+            arguments["max_steps"] = self._first_step() + 1
         self.loaders = Loaders(job, world, task.workers())
-        self.looks = Looks(job, world, task.classes(), self._log)
+        self.insight = InsightCallback(job, world, task.classes(), self._log)
         folder = run.path / "lightning"
         self.trainer = Trainer(
             **arguments,
-            callbacks=[self.looks, self],
-            plugins=[RankEnvironment(job.context), SafeCheckpointIO(job.checkpoints)],
-            logger=RunLogger(folder, run.tensorboard, self._log),
-            profiler=lightning_profile.build(job),
+            callbacks=[self.insight, self],
+            plugins=[
+                plugins.RankEnvironment(job.context),
+                plugins.SafeCheckpointIO(job.checkpoints),
+            ],
+            logger=plugins.RunLogger(folder, run.tensorboard, self._log),
+            profiler=plugins.build_profiler(job),
             default_root_dir=folder,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -129,35 +136,33 @@ class Training(Rare):
         self._place_ranks()
         trainer = self.trainer
         self.rows = Rows(job, world, trainer, arguments["log_every_n_steps"])
-        self.rows.best = (
-            Best(**best) if self.found and (best := self.found.meta.get("best")) else None
-        )
-        self.positions = Positions(
+        if self.found:
+            self.rows.best = parts.best_from_record(self.found.meta.get("best"))
+        self.positions = LoaderPositions(
             world.device,
-            lambda: lightning_loops.batches_done(trainer),
-            lambda: lightning_loops.epochs_done(trainer),
+            partial(lightning_loops.batches_done, trainer),
+            partial(lightning_loops.epochs_done, trainer),
         )
         self.state = State(trainer, world, self.positions, self.rows)
         self.facts = self._facts()
         self.begun = False
-        self.looked_at = 0
-        """The step at which it was last asked whether a checkpoint is due."""
+        self.checked_at = 0
+        """The step of the last question whether a checkpoint is due."""
         self.fast = bool(arguments.get("fast_dev_run"))
         self.never = job.saving.never or self.fast
         self.flags = torch.zeros(4, device=world.device)
         lightning_loops.watch(trainer, self)
 
-    def _where(self) -> dict[str, Any]:
-        """As many devices as there are ranks, whoever has started them."""
+    def _placement(self) -> dict[str, Any]:
+        """Return the strategy, and as many devices as there are ranks."""
         context, wish = self.job.context, self.job.settings.get("strategy", "auto")
         if context.world_size > 1 and isinstance(self.module, RecipeModule):
             # its evaluation averages them, as under the torch engine
             wish = DDPStrategy(broadcast_buffers=False)
         elif context.world_size > 1 and wish == "auto":
             # A module that steps its own optimizers rarely uses all parameters in each of them.
-            wish = (
-                "ddp" if self.module.automatic_optimization else "ddp_find_unused_parameters_true"
-            )
+            automatic = self.module.automatic_optimization
+            wish = "ddp" if automatic else "ddp_find_unused_parameters_true"
         return {
             "strategy": wish,
             "accelerator": ACCELERATORS[self.world.device.type],
@@ -166,8 +171,11 @@ class Training(Rare):
         }
 
     def _place_ranks(self) -> None:
-        """Each rank has its device already. Lightning would count those that a rank sees, and where
-        Slurm has bound one GPU to each task, that is one on a node of several ranks."""
+        """Set the devices, because each rank has its own already.
+
+        Lightning would count those that a rank sees, and where Slurm has bound one GPU to each
+        task, that is one on a node of several ranks.
+        """
         strategy, context = self.trainer.strategy, self.job.context
         if isinstance(strategy, ParallelStrategy):
             strategy.parallel_devices = [self.world.device] * context.local_world_size
@@ -178,10 +186,10 @@ class Training(Rare):
     def run(self) -> TrainingResult:
         job = self.job
         job.events.write("start", **self.facts)
-        # it was all done, and only the end was not told
+        # the training was complete, and only its end was not recorded
         if self.found and self.found.meta.get("done"):
             return TrainingResult(self.rows.best, self.found.name, step=self.found.step)
-        path = job.checkpoints.file(self._start(), FILE) if self.found else None
+        path = job.checkpoints.file(self._first_step(), FILE) if self.found else None
         stopped = False
         try:
             self.trainer.fit(
@@ -192,7 +200,7 @@ class Training(Rare):
             )
         except Stopped:
             stopped = True
-            self.looks.show()
+            self.insight.show()
         finally:
             job.saving.end()
         if not self.begun:  # Lightning passes over a training without batches
@@ -204,43 +212,41 @@ class Training(Rare):
         step = self.trainer.global_step
         if stopped:
             job.stop.acknowledge(None if self.never else step)
-        lightning_profile.tell(job)
+        plugins.report_profile(job)
         return TrainingResult(
             self.rows.best, None if self.never else checkpoint_name(step), stopped, step
         )
 
-    def _find(self) -> Checkpoint | None:
-        """The newest sound checkpoint; one rank decides which it is."""
-        store, newest = self.job.checkpoints, None
-        if self.world.rank == 0:
-            store.take_over()
-            newest = store.latest()
-        step = self.world.agree(newest.step if newest else -1)
-        return newest if newest or step < 0 else read_checkpoint(store.run, step)
+    def _find_checkpoint(self) -> Checkpoint | None:
+        """Return the newest sound checkpoint on every rank."""
+        step, newest = parts.agree_on_checkpoint(self.job, self.world)
+        if newest or step < 0:
+            return newest
+        return read_checkpoint(self.job.checkpoints.run, step)
 
-    def _start(self) -> int:
+    def _first_step(self) -> int:
         return self.found.step if self.found else 0
 
-    # what the loops tell --------------------------------------------------------------------------
+    # what the loops call --------------------------------------------------------------------------
 
     def making_loaders(self, kind: str) -> None:
-        self.positions.making(kind)
+        self.positions.begin_making(kind)
 
     def attach(self, loaders: list[Any]) -> list[Any]:
-        self.loaders.suit(loaders, training=True)
+        self.loaders.configure(loaders, training=True)
         return self.positions.attach(loaders)
 
     def validation_loaders(self, loaders: list[Any]) -> None:
-        self.loaders.suit(loaders, training=False)
+        self.loaders.configure(loaders, training=False)
 
     def between_steps(self, resuming: bool) -> None:
         job, step = self.job, self.trainer.global_step
         job.phases.mark("compute")
         if resuming:
-            self.state.put_back_own()
+            self.state.restore_rank()
             return
         self.rows.step_ended(step)
-        stop, save, hold = self._agreed(step)
+        stop, save, hold = self._agree(step)
         if stop:
             self._save(step, last=True)
             raise Stopped
@@ -264,25 +270,25 @@ class Training(Rare):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self.state.loaded(checkpoint)
+        self.state.load(checkpoint)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         job, step = self.job, trainer.global_step
         self.begun = True
         if self.found:
             job.saving.saved = step
-            self._tell_resumed(step)
+            self._report_resume(step)
         if not trainer.enable_validation:
-            self._note(
-                f"{type(pl_module).__name__} has no validation: add validation_step() and val_dataloader()"
-            )
-        job.progress.begin(self._all_steps(), self._epochs(), self.rows.loss.of_epoch, step)
+            name = type(pl_module).__name__
+            hint = "add validation_step() and val_dataloader()"
+            self._say(f"note: {name} has no validation: {hint}")
+        job.progress.begin(self._all_steps(), self._epochs(), self.rows.loss.epoch_mean, step)
         # epochs are counted here: their steps are not known for every loader
         job.saving.cadence.begin(0)
         job.stop.arm()
         job.phases.mark("start")
         self.rows.begin(step)
-        self.looked_at = step
+        self.checked_at = step
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -311,31 +317,29 @@ class Training(Rare):
 
     # saving ---------------------------------------------------------------------------------------
 
-    def _agreed(self, step: int) -> tuple[bool, bool, bool]:
-        """Whether to stop, to save, and to hold the best: what any rank wishes, on every rank."""
+    def _agree(self, step: int) -> tuple[bool, bool, bool]:
+        """Return whether any rank votes to stop, to save, and to hold the best, on every rank."""
         stop, saving = self.job.stop, self.job.saving
         hold, self.rows.new_best = self.rows.new_best, False
-        wishes = (
+        votes = (
             bool(stop.reason),
             saving.wants_checkpoint() or self._is_due(step),
             hold,
             stop.reason == SUPERSEDED,
         )
         if self.world.size > 1:
-            self.flags.copy_(torch.tensor(wishes))
+            self.flags.copy_(torch.tensor(votes))
             torch.distributed.all_reduce(self.flags, torch.distributed.ReduceOp.MAX)
-            wishes = tuple(bool(flag) for flag in self.flags.tolist())  # type: ignore[assignment]
+            votes = tuple(bool(flag) for flag in self.flags.tolist())  # type: ignore[assignment]
             self.job.phases.mark("communication")
-        if wishes[3]:
-            raise Superseded(
-                f"a newer attempt of this run has begun: attempt {self.job.context.attempt} ends here"
-            )
-        return wishes[:3]
+        if votes[3]:
+            raise parts.superseded(self.job.context.attempt)
+        return votes[:3]
 
     def _is_due(self, step: int) -> bool:
-        """By steps, of which a batch may take several, or by epochs."""
-        cadence, last = self.job.saving.cadence, self.looked_at
-        self.looked_at = step
+        """Return whether a checkpoint is due by steps (a batch may take several) or by epochs."""
+        cadence, last = self.job.saving.cadence, self.checked_at
+        self.checked_at = step
         if cadence.every.unit == "epochs":
             epoch = self.trainer.current_epoch
             begins = lightning_loops.batches_done(self.trainer) == 0
@@ -345,75 +349,55 @@ class Training(Rare):
     def _save(self, step: int, last: bool = False, done: bool = False) -> None:
         if self.never:
             return
-        saving = self.job.saving
-        with saving.count_stall():
-            saving.wait_until_ready()
-            # no row up to this step may be missing when a later attempt goes on from here
-            self.job.metrics.flush()
-            snapshot = self.state.take(step, self._meta(done))
-        saving.write(snapshot, self.rows.best.step if self.rows.best else None, last)
-        if last:  # nobody leaves before it is on the disk
+        parts.save(self.job, lambda: self.state.take(step, self._meta(done)), self.rows.best, last)
+        if last:  # no rank leaves before it is on the disk
             self.world.wait()
         self.job.phases.mark("saving")
 
     def _hold(self, step: int) -> None:
-        """The best state so far, in memory; an epoch's end alone is no reason to write."""
         if self.never:
             return
-        saving = self.job.saving
-        with saving.count_stall():
-            saving.wait_until_ready(best=True)
-            snapshot = self.state.take(step, self._meta(False))
-        saving.hold_best(snapshot)
+        parts.hold_best(self.job, lambda: self.state.take(step, self._meta(False)))
         self.job.phases.mark("saving")
 
     def _meta(self, done: bool) -> dict[str, Any]:
-        return {
-            **self.facts,
-            "best": asdict(self.rows.best) if self.rows.best else None,
-            "done": done,
-        }
+        return {**self.facts, "best": parts.best_to_record(self.rows.best), "done": done}
 
-    # what is told ---------------------------------------------------------------------------------
+    # what is reported -----------------------------------------------------------------------------
 
-    def _tell_resumed(self, step: int) -> None:
+    def _report_resume(self, step: int) -> None:
         assert self.found is not None
         why_not = find_differences(self.found.meta, self.facts)
         if lightning_loops.batches_done(self.trainer):
-            why_not += self.positions.inexact()
+            why_not += self.positions.inexact_reasons()
         if self.world.device.type != "cpu":
-            why_not.append("sums on a GPU come in any order")
+            why_not.append(parts.GPU_SUMS)
         elif self.world.size > 2:
             why_not.append("ddp sums in another order after it starts")
-        self.job.events.write("resumed", step=step, exact=not why_not, why_not=why_not)
-        self._note(format_resumed(step, why_not), word="")
+        self._say(parts.record_resume(self.job, step, why_not))
 
-    def _note(self, words: str, word: str = "note: ") -> None:
+    def _say(self, line: str) -> None:
         if self.world.rank == 0:
-            say(word + words)
+            say(line)
 
     def _epochs(self) -> int | None:
         return self.trainer.max_epochs if (self.trainer.max_epochs or -1) > 0 else None
 
     def _all_steps(self) -> int | None:
-        """Unknown for data without a length, and for a module that steps its optimizers itself."""
+        """Return the steps of the run, or None if they are unknown.
+
+        They are for data without a length, and for a module that steps its optimizers itself.
+        """
         if not self.module.automatic_optimization:
             return None
         steps = self.trainer.estimated_stepping_batches
         return int(steps) if 0 < steps < float("inf") else None  # -1: a stream without a limit
 
     def _facts(self) -> dict[str, Any]:
-        """What a resumed run must share with this one to be equal bit for bit."""
-        return {
-            "world_size": self.world.size,
-            "threads": torch.get_num_threads(),
-            "device": str(self.world.device),
-            "gradients": type(self.trainer.strategy).__name__,
-            "cpu": hardware.cpu_model(),
-            "versions": {
-                "rampup": __version__,
-                "torch": str(torch.__version__),
-                "lightning": version("lightning"),
-                "python": platform.python_version(),
-            },
-        }
+        return parts.resume_facts(
+            world_size=self.world.size,
+            threads=torch.get_num_threads(),
+            device=str(self.world.device),
+            gradients=type(self.trainer.strategy).__name__,
+            packages={"torch": str(torch.__version__), "lightning": version("lightning")},
+        )

@@ -1,63 +1,67 @@
-"""How the DataLoaders of a LightningModule read: `num_workers=own|auto|N`, told in one line, and
-when it is too slow.
+"""How the DataLoaders of a LightningModule read: the number of workers, and their random numbers.
 
-By itself a loader stays as its module made it: more processes could break a data set that holds an
-open file, and would draw other random numbers. `auto` chooses by the CPUs that the rank has. Which
-samples are in which batch never changes. Called by engines/lightning/engine.py when loaders are
-made and when an epoch ends.
+engine.py calls Loaders when loaders are made and when an epoch ends. `num_workers=own` leaves a
+loader as its module made it: more processes could break a data set that holds an open file, and
+would draw other random numbers. `auto` chooses by the CPUs of the rank. Workers seed themselves for
+every batch, so that a batch does not depend on the number of workers or on a resume. The samples of
+a batch never change.
 """
 
+import multiprocessing
 import os
+import random
+import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from rampup.engines.lightning import workers as torch_workers
 from rampup.engines.torch.world import World
 from rampup.rundir.records import Record
 from rampup.runtime.job import Job
 from rampup.runtime.storage import say
 
 MOST = 4
-"""Workers of one rank that `auto` chooses: more rarely help, and every rank of a node has its
+"""The most workers that `auto` gives to a rank: more rarely help, and every rank of a node has its
 own."""
 SHARED_MEMORY = Path("/dev/shm")
 ROOM_MB = 128
-"""For each worker: it hands over its batches there, two of them ahead."""
+"""Shared memory for each worker, which hands over its batches there, two of them ahead."""
 HEAVY = 0.3
 LONG_ENOUGH_S = 30.0
-"""Of training, before it is judged how much of it was waiting."""
+"""The training time before the share of waiting can be judged."""
 LARGER_SHM = "more room in /dev/shm: docker run --shm-size=2g"
 
 
 class Loaders:
+    """The data loading of one rank, configured and reported."""
+
     def __init__(self, job: Job, world: World, wish: int | str) -> None:
-        """`wish`: a number of workers, `auto`, or `own` to leave them as they are."""
+        """`wish` is a number of workers, `auto`, or `own` to leave the loaders as they are."""
         self._job, self._wish, self._first = job, wish, world.rank == 0
         self._on_gpu = world.device.type == "cuda"
         self._cpus = job.context.threads or 1
         self._room = room_for_workers(job.context.local_world_size)
         self.fit = max(0, min(MOST, self._cpus - 1, self._room))
-        """As many as suit a rank."""
+        """The number of workers that suits a rank."""
         self._record: Record = {}
         self._told = False
 
-    def suit(self, loaders: list[Any], training: bool) -> None:
-        """They are made, and not yet asked for a batch."""
+    def configure(self, loaders: list[Any], training: bool) -> None:
+        """Set up loaders that are made, and not yet asked for a batch."""
         for loader in loaders:
-            if torch_workers.is_map_style(loader):
+            if is_map_style(loader):
                 self._set(loader)
                 if training:
-                    torch_workers.follow(loader)
-            if (
-                not training
-                and getattr(loader, "persistent_workers", False)
-                and loader.generator is None
-            ):
+                    seed_workers(loader)
+            persistent = getattr(loader, "persistent_workers", False)
+            if not training and persistent and loader.generator is None:
                 # Only its first pass draws a seed for workers: not from the numbers that a resumed
-                # run goes on with.
+                # run continues with.
                 loader.generator = torch.Generator().manual_seed(self._job.settings.seed)
         found = [loader for loader in loaders if isinstance(loader, DataLoader)]
         if training and found and not self._record:
@@ -66,7 +70,7 @@ class Loaders:
             self._say(self._line(found[0]))
 
     def epoch_ended(self) -> None:
-        """Said once, as soon as there is enough to judge by."""
+        """Report once that training waits for data, as soon as that can be judged."""
         spent = self._job.phases.seconds
         busy_s = spent["data"] + spent["compute"] + spent["communication"]
         if self._told or not self._record or busy_s < LONG_ENOUGH_S:
@@ -74,8 +78,9 @@ class Loaders:
         if spent["data"] >= HEAVY * busy_s:
             self._told = True
             share = spent["data"] / busy_s
+            remedy = self._record["remedy"]
             self._say(
-                f"note: {share:.0%} of the training time goes into waiting for data; try {self._record['remedy']}"
+                f"note: {share:.0%} of the training time goes into waiting for data; try {remedy}"
             )
 
     def _set(self, loader: Any) -> None:
@@ -92,7 +97,7 @@ class Loaders:
             loader.pin_memory = True
 
     def _wanted(self, loader: Any) -> int | None:
-        """None: as it is."""
+        """Return the number of workers, or None to leave the loader as it is."""
         if self._wish == "own":
             return None
         if self._wish != "auto":
@@ -102,7 +107,7 @@ class Loaders:
         asked: int = loader.num_workers
         return min(asked, self.fit) if asked else self.fit
 
-    # what is told ---------------------------------------------------------------------------------
+    # what is reported -----------------------------------------------------------------------------
 
     def _facts(self, loader: Any) -> Record:
         return {
@@ -114,11 +119,9 @@ class Loaders:
         }
 
     def _line(self, loader: Any) -> str:
-        """What reads the data, and what is wrong with that."""
+        """Return the line about what reads the data, and what is wrong with it."""
         workers, cpus = loader.num_workers, f"{self._cpus} {'CPU' if self._cpus == 1 else 'CPUs'}"
-        words = [
-            f"{workers} {'worker' if workers == 1 else 'workers'}" if workers else "no workers"
-        ]
+        words = [f"{workers or 'no'} {'worker' if workers == 1 else 'workers'}"]
         words += ["all in memory"] if is_in_memory(loader) else []
         words += ["persistent"] if loader.persistent_workers else []
         words += ["pinned memory"] if loader.pin_memory else []
@@ -136,20 +139,16 @@ class Loaders:
             return f"{line}; {workers} have too few CPUs: num_workers={suits}"
         if self._wish == "auto" and not workers and not self._room:
             return f"{line}; there is too little room in /dev/shm"
-        could = (
-            self._wish == "own" and self.fit > workers == 0 and torch_workers.is_map_style(loader)
-        )
-        return (
-            f"{line}; num_workers={self.fit} would fit"
-            if could and not is_in_memory(loader)
-            else line
-        )
+        could = self._wish == "own" and self.fit > workers == 0 and is_map_style(loader)
+        if could and not is_in_memory(loader):
+            return f"{line}; num_workers={self.fit} would fit"
+        return line
 
     def _remedy(self, loader: Any) -> str:
-        """What to do when training waits for its batches."""
+        """Return what to do when training waits for its batches."""
         if is_in_memory(loader):
             return "a larger batch, or batches that are cut from the tensors at once"
-        if not torch_workers.is_map_style(loader):
+        if not is_map_style(loader):
             return (
                 "num_workers in the DataLoader, with a stream that gives each worker its own part"
             )
@@ -165,7 +164,7 @@ class Loaders:
 
 
 def is_in_memory(loader: Any) -> bool:
-    """Workers would only copy such data back and forth."""
+    """Return whether the data is tensors, which workers would only copy back and forth."""
     data = loader.dataset
     while isinstance(data, Subset):
         data = data.dataset
@@ -173,9 +172,75 @@ def is_in_memory(loader: Any) -> bool:
 
 
 def room_for_workers(ranks: int) -> int:
-    """Of each rank of this node, as far as the shared memory goes."""
+    """Return how many workers of each rank of this node fit into the shared memory."""
     try:
         found = os.statvfs(SHARED_MEMORY)
     except OSError:  # not Linux: there is no such limit
         return 1000
     return int(found.f_bavail * found.f_frsize // (ROOM_MB * 1_000_000 * max(1, ranks)))
+
+
+# random numbers in workers ------------------------------------------------------------------------
+
+
+class WorkerSeeds:
+    """A `worker_init_fn` that makes a worker seed itself for every batch.
+
+    torch seeds a worker once, by its number: with other workers, or when a run is resumed in the
+    middle of an epoch, random augmentation would differ. Here the seed follows from the pass and
+    the batch alone. It is called once in each worker, after the function that was there before.
+    """
+
+    def __init__(self, before: Any, method: Any) -> None:
+        self._before = before
+        self._number = (method or multiprocessing).Value("Q", 0)
+
+    def begin(self, began: Tensor, *place: int) -> None:
+        """Begin a pass, with the state of random numbers and the place in the training."""
+        words = repr(place).encode()
+        self._number.value = zlib.crc32(words, zlib.crc32(began.numpy().tobytes()))
+
+    def __call__(self, worker: int) -> None:
+        if self._before is not None:
+            self._before(worker)
+        usual: Any = _MapDatasetFetcher.fetch
+        number = self._number
+
+        def fetch(fetcher: Any, indices: Any) -> Any:
+            seed_all(number.value, zlib.crc32(repr(indices).encode()))
+            return usual(fetcher, indices)
+
+        _MapDatasetFetcher.fetch = fetch  # type: ignore[method-assign]
+
+
+def seed_all(*numbers: int) -> None:
+    """Seed each source differently: Python's and numpy's would give the same numbers, and torch's
+    uses only 32 bits of its seed."""
+    words = np.random.SeedSequence(numbers).generate_state(4).tolist()
+    torch.manual_seed(words[0])
+    random.seed(words[1])
+    np.random.seed(words[2:])
+
+
+def has_live_workers(loader: Any) -> bool:
+    """Return whether workers live on from an earlier pass: then the loader draws fewer random
+    numbers."""
+    if not isinstance(loader, DataLoader):
+        return False
+    return loader.persistent_workers and loader._iterator is not None
+
+
+def is_map_style(loader: Any) -> bool:
+    """Return whether samples have numbers, so that any worker can read any of them.
+
+    In a stream each worker would read all samples.
+    """
+    return isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+
+
+def seed_workers(loader: Any) -> None:
+    """Let the workers of a loader seed themselves; a loader without workers does not change."""
+    if not is_map_style(loader) or not loader.num_workers:
+        return
+    if not isinstance(loader.worker_init_fn, WorkerSeeds):
+        loader.worker_init_fn = WorkerSeeds(loader.worker_init_fn, loader.multiprocessing_context)

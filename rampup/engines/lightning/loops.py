@@ -1,10 +1,9 @@
-"""Lightning's two loops of a training, with a look to the side between two steps. All use of its
-private parts is here.
+"""Lightning's loops of a training, which call a Watcher between two steps.
 
-Lightning has no hook for the moment when a batch is all done and the next one is not yet fetched,
-and that is the moment to save and to stop: callbacks, validation and schedulers are through, and no
-random number of the next batch is drawn. It also keeps its hands off signals here: rampup's own
-handler only sets a flag.
+All use of Lightning's private loops is in here. Lightning has no hook for the moment when a batch
+is complete and the next one is not yet fetched, and that is the moment to save and to stop:
+callbacks, validation and schedulers are done, and no random number of the next batch is drawn.
+Lightning's handling of signals is switched off: rampup's own handler only sets a flag.
 """
 
 from typing import Any, Protocol
@@ -17,23 +16,22 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
 
 class Watcher(Protocol):
-    """Who is told."""
+    """What engine.py implements to be called by the loops."""
 
     def making_loaders(self, kind: str) -> None:
-        """The user's hooks are about to make the loaders of that kind."""
+        """Called before the user's hooks make the loaders of that kind."""
 
     def attach(self, loaders: list[Any]) -> list[Any]:
-        """The training loaders are made, and not yet asked for anything; what to use in their
-        place."""
+        """Return what to use in place of the training loaders, which are made but not yet used."""
 
     def validation_loaders(self, loaders: list[Any]) -> None:
-        """The loaders of the validation are made."""
+        """Called when the loaders of the validation are made."""
 
     def between_steps(self, resuming: bool) -> None:
-        """The next batch is about to be fetched."""
+        """Called before the next batch is fetched."""
 
     def epoch_ended(self) -> None:
-        """Validation, hooks and metrics of an epoch are through."""
+        """Called after validation, hooks and metrics of an epoch."""
 
 
 class _WatchedFit(_FitLoop):
@@ -58,25 +56,22 @@ class _WatchedEpoch(_TrainingEpochLoop):
     rampup: Watcher
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
-        if (
-            self.restarting
-            or not self.batch_progress.current.ready % self.trainer.accumulate_grad_batches
-        ):
+        accumulated = self.batch_progress.current.ready % self.trainer.accumulate_grad_batches
+        if self.restarting or not accumulated:
             self.rampup.between_steps(self.restarting)
         ready = self.batch_progress.total.ready
         super().advance(data_fetcher)
         self._took_a_batch = self.batch_progress.total.ready > ready
 
     def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
-        """Resumed right behind a validation, Lightning's first round takes no batch, and must not
-        count as a step."""
+        """Count no step where Lightning, resumed behind a validation, takes no batch at first."""
         if self._took_a_batch or not self._skip_next_val:
             super().on_advance_end(data_fetcher)
         else:
             self._skip_next_val = False
 
     def _broadcast_sigterm_tensor(self) -> None:
-        """Lightning's own agreement on a signal, once per batch: ours takes its place."""
+        """Do nothing: our agreement replaces that of Lightning on a signal, once per batch."""
 
 
 class _WatchedValidation(_EvaluationLoop):
@@ -92,7 +87,7 @@ class _WatchedValidation(_EvaluationLoop):
 
 
 def watch(trainer: Trainer, watcher: Watcher) -> None:
-    """From now on the watcher is told what the trainer's loops do."""
+    """Let the loops of a trainer call the watcher from now on."""
     fit, epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
     loops: tuple[tuple[Any, type], ...] = (
         (fit, _WatchedFit),
@@ -106,18 +101,18 @@ def watch(trainer: Trainer, watcher: Watcher) -> None:
 
 
 def batches_done(trainer: Trainer) -> int:
-    """Of this epoch."""
+    """Return the number of batches of this epoch that are done."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
 def validation_loader(trainer: Trainer) -> tuple[Any, float]:
-    """The first one, and how many batches of it each rank takes."""
+    """Return the first loader, and how many batches of it each rank takes."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
     return loop._combined_loader.flattened[0], loop.max_batches[0]
 
 
 def is_whole(trainer: Trainer) -> bool:
-    """Whether this epoch came to its last batch, and not to a limit of steps."""
+    """Return whether this epoch came to its last batch, and not to a limit of steps."""
     return bool(trainer.fit_loop.epoch_loop._num_ready_batches_reached())
 
 

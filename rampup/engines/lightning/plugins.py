@@ -1,8 +1,7 @@
-"""What Lightning's Trainer gets from rampup: who the ranks are, how files are written, where
-metrics go, who watches.
+"""What rampup gives to Lightning's Trainer: ranks, checkpoint files, logger, callbacks, profiler.
 
-All four are Lightning's own public extension points. None of them looks at a variable of a
-scheduler.
+engine.py builds them. All are public extension points of Lightning. None of them reads a variable
+of a scheduler.
 """
 
 import os
@@ -16,18 +15,25 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 
 from rampup.rundir.records import sync
 from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.context import RankContext
-from rampup.runtime.storage import guard_writes
+from rampup.runtime.job import Job
+from rampup.runtime.storage import guard_writes, say
 
 State = dict[str, Any]
+PROFILERS: dict[str, type[Profiler]] = {
+    "simple": SimpleProfiler,
+    "advanced": AdvancedProfiler,
+    "pytorch": PyTorchProfiler,
+}
+PROFILE = "profile"
 
 
-class Rare(Callback):
-    """A callback that has no part in a step. Lightning passes over a hook that can't be called,
-    which saves 5 us."""
+class NoBatchHooks(Callback):
+    """A callback without hooks in a step. Lightning skips a hook that is None, which saves 5 us."""
 
     on_train_batch_start: Any = None
     on_train_batch_end: Any = None
@@ -38,8 +44,7 @@ class Rare(Callback):
 
 
 class RankEnvironment(ClusterEnvironment):
-    """The ranks as rank.py has started them: with it Lightning starts none, and does not requeue a
-    job by itself."""
+    """The ranks that rank.py has started: Lightning starts none, and does not requeue a job."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__()
@@ -65,13 +70,13 @@ class RankEnvironment(ClusterEnvironment):
         return self._context.world_size
 
     def set_world_size(self, size: int) -> None:
-        """It is what it is."""
+        """Do nothing: rank.py has decided it."""
 
     def global_rank(self) -> int:
         return self._context.rank
 
     def set_global_rank(self, rank: int) -> None:
-        """It is what it is."""
+        """Do nothing: rank.py has decided it."""
 
     def local_rank(self) -> int:
         return self._context.local_rank
@@ -81,25 +86,27 @@ class RankEnvironment(ClusterEnvironment):
 
 
 class SafeCheckpointIO(TorchCheckpointIO):
-    """Lightning's checkpoints: those of the engine are handed over to it, those of a module's own
-    ModelCheckpoint are written beside their target and shown by one rename, so that a kill leaves
-    the one before as it was."""
+    """How Lightning writes checkpoints.
+
+    Those of the engine are handed over to it. Those of a module's own ModelCheckpoint are written
+    beside their target and appear by one rename, so that a kill leaves the one before as it was.
+    """
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store = store
-        self._tidied: set[Path] = set()
+        self._cleaned: set[Path] = set()
 
     def save_checkpoint(self, checkpoint: State, path: Any, storage_options: Any = None) -> None:
-        if isinstance(storage_options, TakeOver):
-            storage_options.take(checkpoint)
+        if isinstance(storage_options, StateReceiver):
+            storage_options.receive(checkpoint)
             return
         self._store.check_newest()
         target = Path(path)
-        mark = f"tmp-{self._store.run.id}"  # a folder of the user's own may be that of several runs
+        mark = f"tmp-{self._store.run.id}"  # several runs may share a user's folder
         beside = target.with_name(f".{target.name}.{mark}-{self._store.attempt}")
         with guard_writes(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            self._tidy(target.parent, mark)
+            self._remove_leftovers(target.parent, mark)
             try:
                 with open(beside, "wb") as file:
                     torch.save(checkpoint, file)
@@ -110,25 +117,26 @@ class SafeCheckpointIO(TorchCheckpointIO):
                 beside.unlink(missing_ok=True)
             sync(target.parent)
 
-    def _tidy(self, folder: Path, mark: str) -> None:
-        """Once in a folder: what earlier attempts of this run were writing when they were
-        killed."""
-        if folder not in self._tidied:
-            self._tidied.add(folder)
+    def _remove_leftovers(self, folder: Path, mark: str) -> None:
+        """Remove, once in a folder, what earlier attempts were writing when they were killed."""
+        if folder not in self._cleaned:
+            self._cleaned.add(folder)
             for left in folder.glob(f".*.{mark}-*"):
                 left.unlink(missing_ok=True)
 
 
-class TakeOver:
-    """Given to `Trainer.save_checkpoint` in place of a place: who gets the state."""
+class StateReceiver:
+    """Gets the state from `Trainer.save_checkpoint`, given as its storage options."""
 
-    def __init__(self, take: Callable[[State], None]) -> None:
-        self.take = take
+    def __init__(self, receive: Callable[[State], None]) -> None:
+        self.receive = receive
 
 
 class RunLogger(Logger):
-    """Everything that a module logs goes to `log`; `experiment` is a SummaryWriter where
-    TensorBoard is installed."""
+    """Passes everything that a module logs to `log`.
+
+    `experiment` is a SummaryWriter where TensorBoard is installed.
+    """
 
     def __init__(
         self, folder: Path, tensorboard: Path, log: Callable[[Mapping[str, Any]], None]
@@ -147,28 +155,30 @@ class RunLogger(Logger):
 
     @property
     def save_dir(self) -> str:
-        """Where a ModelCheckpoint of the module's own puts its files when it names no place."""
+        """Return where the module's own ModelCheckpoint puts its files by default."""
         return str(self._folder)
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """For pictures and histograms of a module's own:
-        `self.logger.experiment.add_image(...)`."""
+        """Return the writer for a module's own pictures and histograms.
+
+        Modules call `self.logger.experiment.add_image(...)`.
+        """
         return self._experiment
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         self._log(metrics)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """The settings of the run are in config.json already."""
+        """Do nothing: the settings of the run are in config.json already."""
 
     def finalize(self, status: str) -> None:
         self._experiment.rampup_close()
 
 
 class _LazyWriter:
-    """A SummaryWriter, made when it is first used: Lightning looks at `experiment` in every run."""
+    """A SummaryWriter, made when it is first used: Lightning reads `experiment` in every run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -180,7 +190,7 @@ class _LazyWriter:
         if self._writer is None:
             try:
                 from torch.utils.tensorboard import SummaryWriter
-            except ImportError:  # TensorBoard is not installed: what would go there is left out
+            except ImportError:  # TensorBoard is not installed
                 self._writer = _DummyExperiment()
             else:
                 self._writer = SummaryWriter(str(self._folder), filename_suffix=".module")
@@ -189,3 +199,27 @@ class _LazyWriter:
     def rampup_close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+# the profiler -------------------------------------------------------------------------------------
+
+
+def build_profiler(job: Job) -> Profiler | None:
+    """Build the profiler of `profiler=simple|advanced|pytorch`, which rank 0 alone has."""
+    wish = job.settings.get("profiler")
+    if not wish or job.context.rank != 0:
+        return None
+    return PROFILERS[wish](dirpath=_attempt_folder(job), filename=PROFILE)
+
+
+def report_profile(job: Job) -> None:
+    """Report where the tables of the profiler are, if there are any."""
+    if job.context.rank != 0:
+        return
+    for path in sorted(_attempt_folder(job).glob(f"*{PROFILE}*.txt")):
+        job.events.write("profile", file=path.name)
+        say(f"profile: {path}")
+
+
+def _attempt_folder(job: Job) -> Path:
+    return job.checkpoints.run.attempt(job.context.attempt).path

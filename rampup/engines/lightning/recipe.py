@@ -1,8 +1,8 @@
 """A recipe of the torch engine under Lightning: `rampup run digits engine=lightning`.
 
-A thin wrapper: the task's model, loss, optimizer and data as a LightningModule. The global batches,
-the schedule and the validation are those of the torch engine: each sample counts once, on any
-number of ranks.
+engine.py wraps a Task in a Recipe: its model, loss, optimizer and data become a LightningModule.
+The global batches, the schedule and the validation are those of the torch engine: each sample
+counts once, on any number of ranks. It knows nothing about checkpoints.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from rampup.core.metrics import lower_is_better
 from rampup.data.order import permutation, piece
-from rampup.engines.base import check_monitor, schedule_of
+from rampup.engines import parts
 from rampup.engines.lightning import loops as lightning_loops
 from rampup.engines.lightning.target import PRECISIONS
 from rampup.engines.torch import device as torch_device
@@ -27,11 +27,11 @@ from rampup.engines.torch.world import World
 from rampup.errors import RampupError
 
 Piece = tuple[Any, int, int]
-"""Samples, how many they are, and how many the whole global batch has."""
+"""Samples, their number, and the number of samples of the whole global batch."""
 
 
 class Recipe:
-    """What the engine asks for, as for a user's own class."""
+    """A recipe with the methods of Target, which the engine calls."""
 
     def __init__(self, task: Task, world: World) -> None:
         self._task, self._world = task, world
@@ -46,10 +46,10 @@ class Recipe:
         return RecipeModule(self._task, self._world)
 
     def data(self) -> None:
-        """The module has its own loaders."""
+        """Return None: the module has its own loaders."""
 
     def classes(self) -> tuple[str, ...]:
-        """A recipe that tells classes apart counts them in its own validation."""
+        """Return no classes: a Classifier counts them in its own validation."""
         return ()
 
     def workers(self) -> str:
@@ -70,6 +70,8 @@ class Recipe:
 
 
 class RecipeModule(LightningModule):
+    """A task as a LightningModule."""
+
     def __init__(self, task: Task, world: World) -> None:
         super().__init__()
         self.task, self.world, self.settings = task, world, task.settings
@@ -77,38 +79,34 @@ class RecipeModule(LightningModule):
         model = task.model()
         if self.settings.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.model, self.called = model, torch_parts.compiled(model, self.settings)
+        self.model, self.called = model, torch_parts.compile_model(model, self.settings)
         self.steps_per_epoch = -(-len(self.train_data) // self.settings.batch_size)
         self.ended_early = False
 
     def on_fit_start(self) -> None:
         autocast = torch_device.autocast(self.settings.precision, self.device)
         self.evaluation = Evaluation(self.task, self.called, self.val_data, self.world, autocast)
-        check_monitor(self.settings.monitor, self.evaluation.metrics)
+        parts.check_monitor(self.settings.monitor, self.evaluation.metrics)
 
     def train_dataloader(self) -> "Pieces":
         return Pieces(self)
 
     def val_dataloader(self) -> list[int]:
-        """One batch that stands for all: the torch engine's evaluation goes through the data
-        itself."""
+        """Return one batch for all: the torch engine's evaluation reads the data itself."""
         return [0] if self.val_data is not None and len(self.val_data) else []
 
     def configure_optimizers(self) -> Any:
         optimizer = self.task.optimizer(self.model)
-        schedule = schedule_of(self.settings, self.steps_per_epoch)
-        return [optimizer], [
-            {"scheduler": LambdaLR(optimizer, schedule.factor), "interval": "step"}
-        ]
+        schedule = parts.build_schedule(self.settings, self.steps_per_epoch)
+        scheduler = {"scheduler": LambdaLR(optimizer, schedule.factor), "interval": "step"}
+        return [optimizer], [scheduler]
 
     def training_step(self, batch: Piece, batch_idx: int) -> Tensor:
-        """Weighted so that DDP's mean over ranks, and Lightning's over pieces, is the mean over the
-        samples."""
+        """Weigh the loss, so that the mean over ranks and pieces is the mean over the samples."""
         samples, own, whole = batch
         if own == 0:  # a batch smaller than the number of ranks
-            return (
-                torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum() * 0.0
-            )
+            sums = [parameter.sum() for parameter in self.model.parameters()]
+            return torch.stack(sums).sum() * 0.0
         moved = torch_device.move(samples, self.device, self.settings.channels_last)
         loss = self.task.loss(self.called, self.task.augment(moved, self.current_epoch + 1))
         weight = own * self.world.size * self.settings.accumulate / whole
@@ -118,8 +116,7 @@ class RecipeModule(LightningModule):
         self._validate()
 
     def on_train_epoch_end(self) -> None:
-        """Lightning validates after the last batch of an epoch alone; `max_steps` may end a run
-        before it."""
+        """Validate where `max_steps` ends a run within an epoch, which Lightning does not."""
         self.ended_early = not lightning_loops.is_whole(self.trainer)
         if self.ended_early:
             self._validate()
@@ -131,7 +128,7 @@ class RecipeModule(LightningModule):
         if value is None or target is None:
             return
         lower = lower_is_better(self.settings.monitor, self.settings.monitor_mode)
-        if value <= target if lower else value >= target:
+        if parts.reaches(value, target, lower):
             self.trainer.should_stop = True
 
     def transfer_batch_to_device(
@@ -152,11 +149,11 @@ class Pieces:
 
     def __iter__(self) -> Iterator[Piece]:
         settings, world = self._module.settings, self._module.world
-        size, parts = len(self._data), settings.accumulate
+        size, pieces = len(self._data), settings.accumulate
         order = torch.from_numpy(permutation(settings.seed, self._module.current_epoch + 1, size))
         for low in range(0, size, settings.batch_size):
             high = min(low + settings.batch_size, size)
             begin, end = piece(low, high, world.rank, world.size)
-            for part in range(parts):
-                first, last = piece(begin, end, part, parts)
+            for index in range(pieces):
+                first, last = piece(begin, end, index, pieces)
                 yield self._data.batch(order[first:last]), last - first, high - low

@@ -1,8 +1,8 @@
-"""A user's own LightningModule and LightningDataModule, imported on the job side and built from the
-settings.
+"""A user's own LightningModule and LightningDataModule, imported and built from the settings.
 
-What was given goes to every constructor that has an argument of that name, and to the Trainer; all
-else keeps the class's own default. The classes know nothing of rampup.
+engine.py makes a Target for `rampup run my_module:Net`. A setting that was given goes to every
+constructor that has an argument of that name, and to the Trainer; all other arguments keep the
+class's defaults. The classes know nothing about rampup.
 """
 
 import importlib
@@ -15,6 +15,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 
 from rampup.core.engines.lightning import LIGHTNING, OF_TRAINER, class_names
 from rampup.core.settings import Settings
+from rampup.engines.parts import given_settings
 from rampup.errors import RampupError, nearest
 from rampup.rundir.records import Record
 
@@ -23,20 +24,17 @@ PRECISIONS = {"fp32": "32-true", "fp16": "16-mixed", "bf16": "bf16-mixed"}
 
 
 class Target:
+    """The user's classes, and the arguments that they and the Trainer get."""
+
     def __init__(self, config: Record, settings: Settings) -> None:
         if config.get("folder"):
             sys.path.insert(0, config["folder"])
-        origins = config.get("origins", {})
         self._settings = settings
-        self._given = {
-            key: settings[key]
-            for key in settings
-            if origins.get(f"train.{key}", "default") != "default"
-        }
+        self._given = given_settings(config, settings)
         self._module = load_class(config["entry"], LightningModule)
-        self._data = (
-            load_class(settings.data, LightningDataModule) if settings.get("data") else None
-        )
+        self._data = None
+        if settings.get("data"):
+            self._data = load_class(settings.data, LightningDataModule)
         self._check_names()
 
     def module(self) -> LightningModule:
@@ -47,20 +45,19 @@ class Target:
         return self._data(**self._arguments(self._data)) if self._data else None
 
     def classes(self) -> tuple[str, ...]:
-        """Their names, if the user has said which there are: the default of a class of his is no
-        wish."""
+        """Return the class names that the user gave; a default of the class does not count."""
         return class_names(self._given.get("classes"))
 
     def workers(self) -> int | str:
-        """Of the data loaders. A class with an argument of that name decides itself."""
+        """Return the workers of the data loaders; a class with such an argument decides itself."""
         classes = [each for each in (self._module, self._data) if each]
-        if any("num_workers" in arguments_of(each)[0] for each in classes):
+        if any("num_workers" in constructor_arguments(each)[0] for each in classes):
             return "own"
         wish: int | str = self._settings.get("num_workers", "own")
         return wish
 
     def trainer(self) -> dict[str, Any]:
-        """Arguments for Lightning's Trainer, by the names that it has for them."""
+        """Return the arguments of Lightning's Trainer."""
         settings = self._settings
         named = {key: settings[key] for key in OF_TRAINER}
         precision = PRECISIONS.get(settings.precision, settings.precision)
@@ -72,17 +69,15 @@ class Target:
         return {**named, "max_steps": settings.max_steps or -1, "precision": precision, **own}
 
     def _arguments(self, wanted: type) -> dict[str, Any]:
-        named, takes_any = arguments_of(wanted)
+        named, takes_any = constructor_arguments(wanted)
         found = {key: value for key, value in self._given.items() if key in named}
-        return {**found, **self._of_nobody()} if takes_any else found
+        return {**found, **self._unclaimed()} if takes_any else found
 
-    def _of_nobody(self) -> dict[str, Any]:
-        """What was given and no signature names: for who takes **kwargs."""
-        known = {
-            *LIGHTNING,
-            *arguments_of(self._module)[0],
-            *(arguments_of(self._data)[0] if self._data else ()),
-        }
+    def _unclaimed(self) -> dict[str, Any]:
+        """Return the given settings that no signature names, for constructors with **kwargs."""
+        known = {*LIGHTNING, *constructor_arguments(self._module)[0]}
+        if self._data:
+            known.update(constructor_arguments(self._data)[0])
         return {
             key: value
             for key, value in self._given.items()
@@ -91,18 +86,18 @@ class Target:
 
     def _check_names(self) -> None:
         classes = [each for each in (self._module, self._data) if each]
-        if any(arguments_of(each)[1] for each in classes):
+        if any(constructor_arguments(each)[1] for each in classes):
             return
-        for key in self._of_nobody():
+        for key in self._unclaimed():
             names = " and ".join(each.__name__ for each in classes)
-            known = {name for each in classes for name in arguments_of(each)[0]}
+            known = {name for each in classes for name in constructor_arguments(each)[0]}
             raise RampupError(
                 f"{names}: no argument is named {key!r}", nearest(key, {*known, *LIGHTNING})
             )
 
 
-def arguments_of(wanted: type) -> tuple[list[str], bool]:
-    """The names that a constructor takes, and whether it takes any other."""
+def constructor_arguments(wanted: type) -> tuple[list[str], bool]:
+    """Return the names that a constructor takes, and whether it takes any other."""
     if wanted.__init__ in (LightningModule.__init__, LightningDataModule.__init__):  # type: ignore[misc]
         return [], False
     parameters: Mapping[str, inspect.Parameter] = inspect.signature(wanted).parameters
@@ -115,7 +110,7 @@ def arguments_of(wanted: type) -> tuple[list[str], bool]:
 
 
 def load_class(target: str, kind: type) -> Any:
-    """What `pkg.mod:Class` names, if it is of that kind."""
+    """Import what `pkg.mod:Class` names, and refuse a class of another kind."""
     module_name, _, name = target.partition(":")
     try:
         module = importlib.import_module(module_name)

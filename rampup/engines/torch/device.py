@@ -1,4 +1,8 @@
-"""Which device a rank computes on, and in which precision. Never a GPU reserved and not used."""
+"""The device that a rank computes on, and its precision.
+
+The engines of torch and Lightning ask for both before they build anything. A GPU that is reserved
+and would stand idle is refused, and so is a precision that this machine can only emulate.
+"""
 
 import os
 from collections.abc import Mapping
@@ -6,8 +10,8 @@ from typing import Any
 
 import torch
 
-from rampup.core import hardware
 from rampup.core.hardware import bf16_is_fast
+from rampup.engines import parts
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
@@ -15,8 +19,7 @@ from rampup.runtime.context import RankContext
 def choose(
     wish: str, context: RankContext, gpus_per_node: int, environ: Mapping[str, str] = os.environ
 ) -> torch.device:
-    """The device for `device=auto|cpu|cuda|mps`; an error where the wish and the machine do not
-    agree."""
+    """Return the device for `device=auto|cpu|cuda|mps`, or refuse what the machine can't give."""
     kind = _best() if wish == "auto" else wish
     if kind == "cpu":
         _refuse_idle_gpus(wish, gpus_per_node, environ)
@@ -40,19 +43,20 @@ def check_precision(precision: str, device: torch.device) -> None:
         raise RampupError("precision=fp16 does not train on a CPU", "precision=fp32")
     if not bf16_is_fast():
         raise RampupError(
-            "precision=bf16: this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than in fp32",
+            "precision=bf16: this CPU has neither AVX512-BF16 nor AMX and would be about 10 times "
+            "slower than in fp32",
             "precision=fp32",
         )
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """The forward pass runs inside of this; it does nothing for fp32."""
+    """Return the context of the forward pass; it does nothing for fp32."""
     kind = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     return torch.autocast(device.type, dtype=kind or torch.bfloat16, enabled=kind is not None)
 
 
 def move(batch: Any, device: torch.device, channels_last: bool) -> Any:
-    """The batch on the device: tensors, and tuples, lists and dicts of them."""
+    """Return the batch on the device: a tensor, or a tuple, list or dict of tensors."""
     if isinstance(batch, torch.Tensor):
         images = channels_last and batch.dim() == 4
         layout = torch.channels_last if images else torch.preserve_format
@@ -71,11 +75,10 @@ def _best() -> str:
 
 
 def _refuse_idle_gpus(wish: str, gpus_per_node: int, environ: Mapping[str, str]) -> None:
-    found = hardware.find_reserved_gpu(gpus_per_node, environ)
-    if found:
-        by, without = found
-        hint = without if wish == "cpu" else f"{_why_no_cuda()}; or {without}"
-        raise RampupError(f"{by} reserves a GPU, but device={wish} means the CPU here", hint)
+    def hint(without: str) -> str:
+        return without if wish == "cpu" else f"{_why_no_cuda()}; or {without}"
+
+    parts.refuse_idle_gpus(gpus_per_node, f"but device={wish} means the CPU here", hint, environ)
 
 
 def _why_no_cuda() -> str:

@@ -1,38 +1,57 @@
-"""The torch engine: a lean loop over a Task in plain PyTorch. The worker calls `train` on every
-rank.
+"""The torch engine: a lean loop over a Task in plain PyTorch.
 
-Every global batch holds the same samples on any number of ranks, gradients are summed, validation
-counts each sample once. The learning rate and the order of the data follow from the step alone, so
-a later attempt goes on at any step. It never parses a scheduler's variables and never opens a file:
-rows, lines and checkpoints go through the job.
+The worker calls `load_target` and `train` on every rank. Every global batch holds the same samples
+on any number of ranks, gradients are summed, and validation counts each sample once. The learning
+rate and the order of the data follow from the step alone, so a later attempt can continue at any
+step. It never parses a scheduler's variables and never opens a file: rows, lines and checkpoints go
+through the job.
 """
 
-import platform
+import importlib
 
 import numpy as np
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
-from rampup import __version__
 from rampup.core import hardware
+from rampup.core.settings import Settings
 from rampup.data.order import permutation, piece
-from rampup.engines.base import Loop, check_monitor
+from rampup.engines import parts
+from rampup.engines.base import Loop
 from rampup.engines.torch import device as torch_device
 from rampup.engines.torch import parts as torch_parts
 from rampup.engines.torch.evaluation import Evaluation
-from rampup.engines.torch.gradients import Ddp, gradients_of
+from rampup.engines.torch.gradients import DdpGradients, build_gradients
 from rampup.engines.torch.insight import Insight
 from rampup.engines.torch.state import State
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
+from rampup.rundir.records import Record
 from rampup.runtime.job import Job, TrainingResult
+
+NAME = "torch"
+
+
+def load_target(config: Record, settings: Settings) -> Task:
+    """Import the recipe and build its task."""
+    task: Task = parts.load_entry(config)(settings)
+    return task
 
 
 def train(job: Job, task: Task) -> TrainingResult:
-    """Train to the last epoch, to the target, or until asked to stop. The outcome is the same on
-    every rank."""
+    """Train to the last epoch, to the target, or until asked to stop.
+
+    The outcome is the same on every rank. `engine=` can choose another engine that trains the same
+    tasks.
+    """
     settings, context = job.settings, job.context
+    engine = settings.get("engine", NAME)
+    if engine != NAME:
+        outcome: TrainingResult = importlib.import_module(f"rampup.engines.{engine}.engine").train(
+            job, task
+        )
+        return outcome
     if context.threads:
         torch.set_num_threads(context.threads)
     device = torch_device.choose(settings.device, context, job.gpus_per_node)
@@ -44,7 +63,7 @@ def train(job: Job, task: Task) -> TrainingResult:
 
 
 class Training(Loop):
-    """One rank's side of a run: parts built from the settings, and the step that turns them."""
+    """One rank's side of a run: the parts built from the settings, and the step that uses them."""
 
     def __init__(self, job: Job, task: Task, world: World) -> None:
         settings, phases = job.settings, job.phases
@@ -58,8 +77,8 @@ class Training(Loop):
         self.optimizer = task.optimizer(self.model)
         self.base_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.scaler = GradScaler(world.device.type, enabled=settings.precision == "fp16")
-        called = torch_parts.compiled(self.model, settings)
-        self.gradients = gradients_of(settings.gradients, called, self.scaler, world)
+        called = torch_parts.compile_model(self.model, settings)
+        self.gradients = build_gradients(settings.gradients, called, self.scaler, world)
         self.autocast = torch_device.autocast(settings.precision, world.device)
         self.loss: torch_parts.RunningLoss = torch_parts.RunningLoss(world.device)
         self.facts = self._facts()
@@ -67,7 +86,7 @@ class Training(Loop):
         phases.mark("start")
         self.evaluation = Evaluation(task, called, validation, world, self.autocast)
         phases.mark("evaluation")
-        check_monitor(settings.monitor, self.evaluation.metrics)
+        parts.check_monitor(settings.monitor, self.evaluation.metrics)
         self.insight = Insight(job, task, self.model, self.evaluation)
         # Read on every step, so not looked up by name there.
         self.clip: float | None = settings.clip
@@ -97,10 +116,8 @@ class Training(Loop):
             with self.autocast:
                 loss = self.task.loss(gradients.model, batch)
             gradients.add(loss, (end - begin) / samples)
-        gradients.wish_stop, gradients.wish_save = (
-            bool(self.job.stop.reason),
-            self.job.saving.wants_checkpoint(),
-        )
+        gradients.stop_vote = bool(self.job.stop.reason)
+        gradients.save_vote = self.job.saving.wants_checkpoint()
         mark("compute")
         loss = gradients.reduce()
         mark("communication")
@@ -112,30 +129,32 @@ class Training(Loop):
     def evaluate(self) -> dict[str, float]:
         return self.evaluation.run()
 
-    def validated(self, epoch: int, row: dict[str, float]) -> None:
-        super().validated(epoch, self.evaluation.brief(row))
-        self.insight.validated(self.step, epoch)
+    def show_row(self, epoch: int, row: dict[str, float]) -> None:
+        super().show_row(epoch, self.evaluation.shorten(row))
+        self.insight.update(self.step, epoch)
         self.job.phases.mark("evaluation")
 
     def end(self) -> None:
         self.insight.show()
         self.job.phases.mark("evaluation")
 
-    def rate(self) -> float:
+    def learning_rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
-    def inexact(self) -> list[str]:
+    def inexact_reasons(self) -> list[str]:
         if self.world.device.type != "cpu":
-            return ["sums on a GPU come in any order"]
-        ddp = self.world.size > 2 and isinstance(self.gradients, Ddp)
+            return [parts.GPU_SUMS]
+        ddp = self.world.size > 2 and isinstance(self.gradients, DdpGradients)
         return ["gradients=ddp sums in another order after it starts"] if ddp else []
 
     def _pieces(self, low: int, high: int) -> list[tuple[int, int]]:
-        """This rank's part of a global batch, cut for accumulation; none when the batch is smaller
-        than the world."""
+        """Return this rank's part of a global batch, cut for accumulation.
+
+        It is empty when the batch is smaller than the world.
+        """
         begin, end = piece(low, high, self.world.rank, self.world.size)
-        parts = min(self.accumulate, end - begin)
-        return [piece(begin, end, part, parts) for part in range(parts)]
+        count = min(self.accumulate, end - begin)
+        return [piece(begin, end, part, count) for part in range(count)]
 
     def _update(self) -> None:
         factor = self.schedule.factor(self.step)
@@ -149,16 +168,10 @@ class Training(Loop):
         self.step += 1
 
     def _facts(self) -> dict[str, object]:
-        return {
-            "world_size": self.world.size,
-            "threads": torch.get_num_threads(),
-            "device": str(self.world.device),
-            "gradients": type(self.gradients).__name__.lower(),
-            "cpu": hardware.cpu_model(),
-            "versions": {
-                "rampup": __version__,
-                "torch": str(torch.__version__),
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-        }
+        return parts.resume_facts(
+            world_size=self.world.size,
+            threads=torch.get_num_threads(),
+            device=str(self.world.device),
+            gradients=self.gradients.name,
+            packages={"torch": str(torch.__version__), "numpy": np.__version__},
+        )

@@ -2,8 +2,9 @@
 
 Each rank takes a contiguous shard (sizes differ by at most one, nothing is padded), sums in
 float64, and the sums are added up once. The bare model runs, so ranks with different numbers of
-batches can't wait for each other. Of a classifier two tables are added up with the rest, from which
-engines/classes.py tells all about the classes.
+batches can't wait for each other. For a classifier two tables are added up with the rest, from
+which engines/classes.py computes everything about the classes. The engines of torch and Lightning
+call it after each epoch.
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,12 @@ from rampup.engines.torch.world import World
 from rampup.errors import RampupError
 
 CONFUSION, REACHED = "classes/confusion", "classes/reached"
-"""Names of the two tables among the sums: no metric can be called so."""
+"""Names of the two tables among the sums; no metric can have such a name."""
 CLASS_METRICS = ("precision", "recall", "f1")
 
 
-class Shown(NamedTuple):
-    """The first batch of the validation data, and what the model said of it."""
+class FirstBatch(NamedTuple):
+    """The first batch of the validation data, and the scores that the model gave to it."""
 
     batch: Any
     scores: Tensor
@@ -33,8 +34,11 @@ class Shown(NamedTuple):
 
 
 class Evaluation:
-    """`names` are known before the first step: a rank with an empty shard needs them, and so does
-    the monitor."""
+    """The validation of one task.
+
+    The names of its metrics are known before the first step: a rank with an empty shard needs them,
+    and so does the monitor.
+    """
 
     def __init__(
         self,
@@ -50,30 +54,27 @@ class Evaluation:
         self._channels_last: bool = task.settings.channels_last
         self._data = data if data is not None and len(data) else None
         self.counts: ClassCounts | None = None
-        """Of the last validation of a classifier, over all ranks."""
-        self.shown: Shown | None = None
-        """Of a classifier, on rank 0."""
-        first = self._sums_of(0, min(self._batch_size, len(self._data))) if self._data else {}
+        """The counts of the last validation over all ranks, for a classifier."""
+        self.first_batch: FirstBatch | None = None
+        """Set on rank 0, for a classifier."""
+        first = self._sum(0, min(self._batch_size, len(self._data))) if self._data else {}
         self._sizes = {name: first[name].numel() for name in sorted(first)}
 
     @property
     def metrics(self) -> list[str]:
-        of_classes = CLASS_METRICS if CONFUSION in self._sizes else ()
-        return [f"val_{name}" for name in (*self._scalars(), *of_classes)]
+        class_metrics = CLASS_METRICS if CONFUSION in self._sizes else ()
+        return [f"val_{name}" for name in (*self._scalars(), *class_metrics)]
 
     def _scalars(self) -> list[str]:
         return [name for name in self._sizes if name not in (CONFUSION, REACHED)]
 
-    def brief(self, row: dict[str, float]) -> dict[str, float]:
-        """What of a row fits on a line: the rest is in the metrics."""
-        return {
-            name: value
-            for name, value in row.items()
-            if name not in {f"val_{it}" for it in CLASS_METRICS}
-        }
+    def shorten(self, row: dict[str, float]) -> dict[str, float]:
+        """Return the part of a row that fits on a line; the rest is in the metrics."""
+        long = {f"val_{name}" for name in CLASS_METRICS}
+        return {name: value for name, value in row.items() if name not in long}
 
     def run(self) -> dict[str, float]:
-        """The metrics of the model as it is now, the same on every rank."""
+        """Return the metrics of the current model, the same on every rank."""
         if self._data is None:
             return {}
         self._world.average(
@@ -85,15 +86,15 @@ class Evaluation:
         sums = torch.zeros(sum(self._sizes.values()) + 1, dtype=torch.float64)
         sums[-1] = high - low
         for begin in range(low, high, self._batch_size):
-            found = self._sums_of(begin, min(begin + self._batch_size, high))
+            found = self._sum(begin, min(begin + self._batch_size, high))
             sums[:-1] += torch.cat([found[name] for name in self._sizes])
-        added = self._world.sum(sums.to(self._world.device)).cpu()
+        added = self._world.all_reduce(sums.to(self._world.device)).cpu()
         *totals, count = torch.split(added, [*self._sizes.values(), 1])
         total = dict(zip(self._sizes, totals, strict=True))
         means = {f"val_{name}": (total[name] / count).item() for name in self._scalars()}
-        return means | self._of_classes(total)
+        return means | self._count_classes(total)
 
-    def _of_classes(self, total: Mapping[str, Tensor]) -> dict[str, float]:
+    def _count_classes(self, total: Mapping[str, Tensor]) -> dict[str, float]:
         if CONFUSION not in total:
             return {}
         classes = round(total[CONFUSION].numel() ** 0.5)
@@ -101,19 +102,20 @@ class Evaluation:
         self.counts = ClassCounts(total[CONFUSION].view(classes, classes).numpy(), reached)
         return {f"val_{name}": value for name, value in self.counts.means().items()}
 
-    def _sums_of(self, begin: int, end: int) -> dict[str, Tensor]:
-        """The task's sums over these samples, each as a row of float64 on the CPU."""
+    def _sum(self, begin: int, end: int) -> dict[str, Tensor]:
+        """Return the task's sums over these samples, each as a row of float64 on the CPU."""
         assert self._data is not None
         batch = move(
             self._data.batch(torch.arange(begin, end)), self._world.device, self._channels_last
         )
         self._model.eval()
         with torch.no_grad(), self._autocast:
-            found: Any = self._evaluated(batch, begin)
+            found: Any = self._evaluate(batch, begin)
         self._model.train()
         if not isinstance(found, Mapping) or not found:
+            name, kind = type(self._task).__name__, type(found).__name__
             raise RampupError(
-                f"evaluate() of {type(self._task).__name__} returned {type(found).__name__}, not a dict of sums",
+                f"evaluate() of {name} returned {kind}, not a dict of sums",
                 'return {"loss": ..., "accuracy": ...} with sums over the samples',
             )
         return {
@@ -121,12 +123,12 @@ class Evaluation:
             for name, value in found.items()
         }
 
-    def _evaluated(self, batch: Any, begin: int) -> Any:
+    def _evaluate(self, batch: Any, begin: int) -> Any:
         if not isinstance(self._task, Classifier):
             return self._task.evaluate(self._model, batch)
         scores, labels = self._task.scores(self._model, batch)
         if begin == 0 and self._world.rank == 0:
-            self.shown = Shown(batch, scores, labels)
+            self.first_batch = FirstBatch(batch, scores, labels)
         return {
             **self._task.sums(scores, labels),
             **class_tables(scores, labels, len(self._task.classes)),
@@ -134,7 +136,7 @@ class Evaluation:
 
 
 def class_tables(scores: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
-    """What a ClassCounts is made of, for some samples."""
+    """Return the two tables of a ClassCounts for some samples."""
     if scores.dim() != 2 or scores.shape[1] != classes:
         raise RampupError(
             f"the model gives scores of shape {tuple(scores.shape)}, but `classes` names {classes}",

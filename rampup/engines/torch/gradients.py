@@ -1,10 +1,9 @@
-"""How the gradients of the ranks become one: nothing to do alone, one flat buffer on gloo, DDP on
-nccl.
+"""How the gradients of ranks become one: nothing to do alone, one flat buffer on gloo, DDP on nccl.
 
-Each way takes the mean loss of a piece of the global batch with the piece's share of it, and adds
+Each class takes the mean loss of a piece of the global batch with the piece's share of it and adds
 up, so that any number of ranks takes the same step. `reduce` returns the mean loss of the whole
-global batch, and tells every rank what any rank wished in that step: to stop, or to save a
-checkpoint.
+global batch, and gives every rank the votes of all ranks in that step: to stop, or to save a
+checkpoint. engine.py drives it; it never touches an optimizer.
 """
 
 from functools import partial
@@ -14,86 +13,91 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
+from rampup.engines.parts import AGREE_EVERY
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
 
-AGREE_EVERY = 10
-"""Steps between two looks at the wishes on a GPU, where a look waits for the steps before."""
 CHUNK_BYTES = 4 * 2**20
-"""What is worth sending by itself: below it the time of a message counts for more than its size."""
+"""The size that is worth a message: below it the latency of a message outweighs its size."""
 
 
-class Alone:
-    """One rank: what a plain loop does."""
+class LocalGradients:
+    """The gradients of one rank: what a plain loop does."""
+
+    name = "alone"
+    """How checkpoints and events call this class."""
 
     def __init__(self, model: nn.Module, scaler: GradScaler) -> None:
         self.model: nn.Module = model
-        """What the task's loss calls."""
-        self.wish_stop = self.wish_save = False
-        """Set by the loop before `reduce`, on its own rank, and left on until it is agreed."""
+        """The module that the task's loss calls."""
+        self.stop_vote = self.save_vote = False
+        """This rank's votes, set by the loop before `reduce` and left on until all ranks agree."""
         self.stop_agreed = self.save_agreed = False
-        """After `reduce`, and the same on every rank: whether any rank has wished it."""
+        """Whether any rank has voted for it; after `reduce`, the same on every rank."""
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._scaler = scaler
         self._loss: Tensor | None = None
 
     def begin(self, samples: int, pieces: int) -> None:
-        """A step over `samples` of all ranks; this rank will add so many pieces."""
+        """Begin a step over `samples` of all ranks, of which this rank adds so many pieces."""
         self._loss = None
         for parameter in self.parameters:
             parameter.grad = None
 
     def add(self, loss: Tensor, share: float) -> None:
-        """The mean loss of a piece that is `share` of the global batch."""
+        """Add the mean loss of a piece that is `share` of the global batch."""
         part = loss if share == 1.0 else loss * share
         self._scaler.scale(part).backward()  # type: ignore[no-untyped-call]
         self._loss = part.detach() if self._loss is None else self._loss + part.detach()
 
     def reduce(self) -> Tensor:
         assert self._loss is not None, "with one rank every step has samples"
-        self.stop_agreed, self.save_agreed = self.wish_stop, self.wish_save
+        self.stop_agreed, self.save_agreed = self.stop_vote, self.save_vote
         return self._loss
 
 
-class Together(Alone):
-    """Several ranks: three numbers are summed with the gradients, the loss and how many wish to
-    stop or to save."""
+class ReducedGradients(LocalGradients):
+    """The gradients of several ranks.
+
+    Three numbers are summed with them: the loss, and how many ranks vote to stop and to save.
+    """
 
     def __init__(
         self, model: nn.Module, scaler: GradScaler, world: World, kind: torch.dtype
     ) -> None:
         super().__init__(model, scaler)
         self._world = world
-        self._look_every = 1 if world.device.type == "cpu" else AGREE_EVERY
+        self._read_every = 1 if world.device.type == "cpu" else AGREE_EVERY
         self._steps = 0
-        self._keep(torch.zeros(3, dtype=kind, device=world.device))
+        self._place_extras(torch.zeros(3, dtype=kind, device=world.device))
 
-    def _keep(self, told: Tensor) -> None:
-        """Where the three numbers are from now on."""
-        self._told = told
-        self._total, self._wishes = told[0], told[1:]
+    def _place_extras(self, extras: Tensor) -> None:
+        """Keep the three numbers in this tensor from now on."""
+        self._extras = extras
+        self._total, self._votes = extras[0], extras[1:]
 
-    def _tell(self) -> None:
-        if self.wish_stop or self.wish_save:
-            self._wishes.copy_(torch.tensor([float(self.wish_stop), float(self.wish_save)]))
+    def _publish_votes(self) -> None:
+        if self.stop_vote or self.save_vote:
+            self._votes.copy_(torch.tensor([float(self.stop_vote), float(self.save_vote)]))
 
-    def _hear(self) -> None:
+    def _read_votes(self) -> None:
         self._steps += 1
-        look = self._steps % self._look_every == 0
-        self.stop_agreed, self.save_agreed = (
-            (ranks > 0 for ranks in self._wishes.tolist()) if look else (False, False)
-        )
+        self.stop_agreed = self.save_agreed = False
+        if self._steps % self._read_every == 0:
+            self.stop_agreed, self.save_agreed = (ranks > 0 for ranks in self._votes.tolist())
 
 
-class Flat(Together):
-    """All gradients are views of one buffer; the loss and the wishes ride at its end.
+class FlatGradients(ReducedGradients):
+    """Gradients that are views of one buffer, with the loss and the votes at its end.
 
     The buffer is cut into chunks, each sent as soon as its gradients are there, while the backward
-    pass goes on. Where they are cut follows from the sizes of the parameters, and every rank sends
-    them in the same order, so the sums are the same bit for bit in every run. The first step tells
-    which parameters the loss reaches; the others keep no gradient, as in a plain loop, so an
+    pass continues. The cuts follow from the sizes of the parameters, and every rank sends the
+    chunks in the same order, so the sums are the same bit for bit in every run. The first step
+    shows which parameters the loss reaches; the others keep no gradient, as in a plain loop, so an
     optimizer leaves them alone on any number of ranks.
     """
+
+    name = "flat"
 
     def __init__(self, model: nn.Module, scaler: GradScaler, world: World) -> None:
         kinds = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
@@ -107,7 +111,7 @@ class Flat(Together):
         self._unreached: list[nn.Parameter] = []
         self._chunks: list[Tensor] = []
         self._sizes: list[int] = []
-        """How many parameters each chunk has, but for the last one: it has the loss too and is sent
+        """The number of parameters in each chunk but the last, which also has the loss and is sent
         at the end."""
 
     def begin(self, samples: int, pieces: int) -> None:
@@ -129,12 +133,12 @@ class Flat(Together):
             raise RampupError(
                 "a parameter has a gradient now that had none in the first step", "gradients=ddp"
             )
-        self._tell()
+        self._publish_votes()
         while len(self._sent) < len(self._chunks):
             self._send_next()
         for work in self._sent:
             work.wait()
-        self._hear()
+        self._read_votes()
         return self._total
 
     def _send_next(self) -> None:
@@ -143,7 +147,7 @@ class Flat(Together):
         self._sent.append(work)
 
     def _arrived(self, chunk: int, parameter: Tensor) -> None:
-        """In the backward pass: this gradient is there, and what is complete now is sent."""
+        """Send the chunks that are complete with this gradient; called in the backward pass."""
         if self._left:  # another piece of this step will add to it
             return
         if chunk < len(self._sent):
@@ -156,19 +160,18 @@ class Flat(Together):
             self._send_next()
 
     def _make_buffer(self) -> Tensor:
-        """After the first backward pass: one buffer for every parameter that any rank's loss has
-        reached.
+        """Build the buffer after the first backward pass, for what the loss of any rank reached.
 
-        The backward pass comes from the loss to the data, so the last parameters are the first ones
-        in the buffer.
+        The backward pass runs from the loss to the data, so the last parameters come first in the
+        buffer.
         """
         reached = torch.tensor([float(parameter.grad is not None) for parameter in self.parameters])
         reached = reached.to(self._world.device)
-        ranks = dict(zip(self.parameters, self._world.sum(reached).tolist(), strict=True))
+        ranks = dict(zip(self.parameters, self._world.all_reduce(reached).tolist(), strict=True))
         found = [parameter for parameter in reversed(self.parameters) if ranks[parameter]]
         self._unreached = [parameter for parameter in self.parameters if not ranks[parameter]]
         size = sum(parameter.numel() for parameter in found)
-        buffer = torch.zeros(size + len(self._told), dtype=self._kind, device=self._world.device)
+        buffer = torch.zeros(size + len(self._extras), dtype=self._kind, device=self._world.device)
         begin = 0
         for parameter in found:
             # The fused optimizers walk through memory and need parameter and gradient laid out
@@ -178,8 +181,8 @@ class Flat(Together):
                 view += parameter.grad  # not a copy: a sum, as in every later step, has no -0.0
             parameter.grad = view
             begin += parameter.numel()
-        buffer[begin:] = self._told
-        self._keep(buffer[begin:])
+        buffer[begin:] = self._extras
+        self._place_extras(buffer[begin:])
         self._cut(buffer, found)
         return buffer
 
@@ -199,8 +202,10 @@ class Flat(Together):
         self._chunks.append(buffer[begin:])
 
 
-class Ddp(Together):
+class DdpGradients(ReducedGradients):
     """torch's DistributedDataParallel, which sends gradients while the backward pass still runs."""
+
+    name = "ddp"
 
     def __init__(self, model: nn.Module, scaler: GradScaler, world: World) -> None:
         ids = [world.device.index] if world.device.type == "cuda" else None
@@ -212,7 +217,7 @@ class Ddp(Together):
 
     def begin(self, samples: int, pieces: int) -> None:
         super().begin(samples, pieces)
-        self._keep(torch.zeros_like(self._told))  # the loop may still hold the last loss
+        self._place_extras(torch.zeros_like(self._extras))  # the loop may still hold the last loss
         self._left = pieces
         # A rank that has nothing to add would leave DDP waiting: a batch smaller than the world is
         # reduced by hand.
@@ -233,16 +238,18 @@ class Ddp(Together):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)
-        self._tell()
-        self._world.sum(self._told)
-        self._hear()
+        self._publish_votes()
+        self._world.all_reduce(self._extras)
+        self._read_votes()
         return self._total
 
 
-def gradients_of(way: str, model: nn.Module, scaler: GradScaler, world: World) -> Alone:
-    """For `gradients=auto|flat|ddp`."""
+def build_gradients(way: str, model: nn.Module, scaler: GradScaler, world: World) -> LocalGradients:
+    """Return the gradients for `gradients=auto|flat|ddp`."""
     if world.size == 1:
-        return Alone(model, scaler)
+        return LocalGradients(model, scaler)
     if way == "auto":
         way = "ddp" if world.backend == "nccl" else "flat"
-    return Ddp(model, scaler, world) if way == "ddp" else Flat(model, scaler, world)
+    if way == "ddp":
+        return DdpGradients(model, scaler, world)
+    return FlatGradients(model, scaler, world)

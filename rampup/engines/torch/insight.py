@@ -1,24 +1,26 @@
 """What people look at besides the numbers of each epoch: classes, sample predictions, weights, the
 model itself.
 
-Made from what a validation has left, at most every half minute and once at the end, by rank 0
-alone: into TensorBoard, and into the attempt's evaluation.json for the report. No model is run for
-it. What can't be drawn is said and left out: it never stops a training.
+The engines of torch and Lightning call Insight after each validation. Rank 0 draws from what the
+validation has left, at most every half minute and once at the end, into TensorBoard and into the
+attempt's evaluation.json for the report. It never runs a model and never stops a training: what
+can't be drawn is reported and left out.
 """
 
 import base64
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
+import torch.fx
 from torch import Tensor, nn
 
 from rampup.core.tfevents import Node
 from rampup.engines.classes import MOST_CURVES, ClassCounts
 from rampup.engines.pictures import Sample, confusion_picture, sample_grid
-from rampup.engines.torch.evaluation import Shown
-from rampup.engines.torch.graph import graph_of, layers_of
+from rampup.engines.torch.evaluation import FirstBatch
 from rampup.engines.torch.task import Classifier, Task
 from rampup.runtime.job import Job
 from rampup.runtime.storage import say
@@ -27,20 +29,88 @@ EVERY_S = 30.0
 SAMPLES = 20
 BINS = 40
 MOST_WEIGHTS = 100
-"""Tensors of a model with a histogram."""
+"""The most tensors of a model that get a histogram."""
+MOST_LAYERS = 400
+LONGEST = 100
+"""Characters of a layer's description."""
 MOST_NODES = 300
-"""A graph with more of them is for TensorBoard, where parts can be closed."""
+"""The largest graph of the report; TensorBoard, where parts can be closed, gets any."""
 
 
-class Validated(Protocol):
+# the model on paper -------------------------------------------------------------------------------
+
+
+def list_layers(model: nn.Module) -> list[str]:
+    """Return a line for each module without children: its name, type and number of parameters."""
+    parts = [(name, part) for name, part in model.named_modules() if not any(part.children())]
+    lines = [
+        f"{name or 'model'}: {str(part)[:LONGEST]}{_parameters(part)}"
+        for name, part in parts[:MOST_LAYERS]
+    ]
+    if len(parts) > MOST_LAYERS:
+        lines.append(f"and {len(parts) - MOST_LAYERS} more")
+    return [*lines, f"in all:{_parameters(model) or ' no parameters'}"]
+
+
+def _parameters(part: nn.Module) -> str:
+    count = sum(parameter.numel() for parameter in part.parameters())
+    return f" {count:,} parameters" if count else ""
+
+
+def trace_graph(model: nn.Module) -> list[Node]:
+    """Return the graph of a model, traced with symbols, so nothing is computed.
+
+    It is empty for a model that can't be traced, because its path depends on the data.
+    """
+    try:
+        traced = torch.fx.symbolic_trace(model)
+    except Exception:  # its forward is the user's own and may do anything with a symbol
+        return []
+    modules = dict(traced.named_modules())
+    names = _names(traced.graph)
+    nodes = []
+    for node in traced.graph.nodes:
+        kind, note = _kind(node), ""
+        if node.op == "call_module":
+            module = modules[str(node.target)]
+            kind, note = type(module).__name__, str(module)[:LONGEST]
+        inputs = [names[each] for each in node.all_input_nodes]
+        nodes.append(Node(names[node], kind, inputs, note))
+    return nodes
+
+
+def _names(graph: torch.fx.Graph) -> dict[torch.fx.Node, str]:
+    """Name `layer1.0.conv1` layer1/0/conv1, which TensorBoard shows as boxes to open.
+
+    A module that is called again gets a number.
+    """
+    calls: Counter[str] = Counter()
+    found = {}
+    for node in graph.nodes:
+        name = str(node.target).replace(".", "/") if node.op == "call_module" else node.name
+        calls[name] += 1
+        found[node] = name if calls[name] == 1 else f"{name}_{calls[name]}"
+    return found
+
+
+def _kind(node: torch.fx.Node) -> str:
+    if not node.op.startswith("call"):
+        return node.op
+    return str(getattr(node.target, "__name__", node.target))
+
+
+# what is shown ------------------------------------------------------------------------------------
+
+
+class Validation(Protocol):
     """What is left of the last validation of a classifier."""
 
     counts: ClassCounts | None
-    shown: Shown | None
+    first_batch: FirstBatch | None
 
 
 class Insight:
-    def __init__(self, job: Job, task: Task, model: nn.Module, evaluation: Validated) -> None:
+    def __init__(self, job: Job, task: Task, model: nn.Module, evaluation: Validation) -> None:
         self._job, self._task, self._model, self._evaluation = job, task, model, evaluation
         self._first = job.context.rank == 0
         self._due = 0.0
@@ -49,15 +119,14 @@ class Insight:
         self._layers: list[str] = []
         self._graph: list[dict[str, Any]] = []
 
-    def begin(self, graph: Callable[[nn.Module], list[Node]] = graph_of) -> None:
-        """The model, once."""
+    def begin(self, graph: Callable[[nn.Module], list[Node]] = trace_graph) -> None:
+        """Show the model itself, once."""
         if not self._first:
             return
         try:
-            self._layers = layers_of(self._model)
-            self._job.tensorboard.text(
-                0, "model", "\n".join(f"    {line}" for line in self._layers)
-            )
+            self._layers = list_layers(self._model)
+            text = "\n".join(f"    {line}" for line in self._layers)
+            self._job.tensorboard.text(0, "model", text)
             nodes = graph(self._model)
             if nodes:
                 self._job.tensorboard.graph(nodes)
@@ -66,25 +135,29 @@ class Insight:
                 for node in nodes
             ]
         except Exception as error:
-            # a forward() of the user's own, which was called with what it was not made for
+            # the user's own forward(), called with what it was not made for
             say(f"warning: no picture of the model: {type(error).__name__}: {error}")
 
-    def validated(self, step: int, epoch: int) -> None:
-        """A validation is done: shown now or later, so that short epochs do not pay for it each
-        time."""
+    def update(self, step: int, epoch: int) -> None:
+        """Show a new validation now or later: short epochs must not pay for it each time."""
         self._waiting = (step, epoch)
         if time.monotonic() >= self._due:
             self.show()
 
     def show(self) -> None:
-        """What was validated last, unless it was shown."""
+        """Show the last validation, unless that is done already."""
         if not self._first or self._waiting is None or self._failed:
             return
         step, epoch = self._waiting
         self._waiting = None
         try:
-            record = {"step": step, "epoch": epoch, "model": self._layers, **self._of_classes(step)}
-            record["weights"] = list(self._weights(step))
+            record = {
+                "step": step,
+                "epoch": epoch,
+                "model": self._layers,
+                **self._show_classes(step),
+            }
+            record["weights"] = list(self._show_weights(step))
             record["graph"] = self._graph if len(self._graph) <= MOST_NODES else []
             self._job.write_evaluation(record)
         except Exception as error:  # whatever it is, the run is worth more than its pictures
@@ -92,9 +165,9 @@ class Insight:
             say(f"warning: no more pictures of this run: {type(error).__name__}: {error}")
         self._due = time.monotonic() + EVERY_S
 
-    def _of_classes(self, step: int) -> dict[str, Any]:
-        counts, shown = self._evaluation.counts, self._evaluation.shown
-        if counts is None or shown is None or not isinstance(self._task, Classifier):
+    def _show_classes(self, step: int) -> dict[str, Any]:
+        counts, first = self._evaluation.counts, self._evaluation.first_batch
+        if counts is None or first is None or not isinstance(self._task, Classifier):
             return {}
         names, board = self._task.classes, self._job.tensorboard
         board.text(step, "classes", counts.table(names))
@@ -103,11 +176,11 @@ class Insight:
         picture = confusion_picture(counts.confusion, names)
         if picture is not None:
             board.image(step, "confusion", picture)
-        return {**counts.record(names), **self._samples(step)}
+        return {**counts.record(names), **self._show_samples(step, first)}
 
-    def _samples(self, step: int) -> dict[str, str]:
-        assert isinstance(self._task, Classifier) and self._evaluation.shown is not None
-        batch, scores, labels = self._evaluation.shown
+    def _show_samples(self, step: int, first: FirstBatch) -> dict[str, str]:
+        assert isinstance(self._task, Classifier)
+        batch, scores, labels = first
         pictures = self._task.pictures(batch)
         if pictures is None:
             return {}
@@ -120,24 +193,25 @@ class Insight:
             probability.tolist(),
             strict=True,
         )
-        grid = sample_grid(
-            [Sample(picture, names[label], names[it], p) for picture, label, it, p in rows]
-        )
+        samples = [Sample(picture, names[label], names[it], p) for picture, label, it, p in rows]
+        grid = sample_grid(samples)
         self._job.tensorboard.image(step, "samples", grid)
         return {"samples": base64.b64encode(grid).decode()}
 
-    def _weights(self, step: int) -> Iterator[dict[str, Any]]:
+    def _show_weights(self, step: int) -> Iterator[dict[str, Any]]:
         for name, parameter in list(self._model.named_parameters())[:MOST_WEIGHTS]:
-            found = histogram_of(parameter.detach())
+            found = histogram(parameter.detach())
             if found is not None:
                 counts, edges, squares = found
                 self._job.tensorboard.histogram(step, f"weights/{name}", counts, edges, squares)
                 yield {"name": name, "counts": counts, "low": edges[0], "high": edges[-1]}
 
 
-def histogram_of(values: Tensor) -> tuple[list[int], list[float], float] | None:
-    """Counts, edges and the sum of squares; none of a tensor that is empty, or holds what is no
-    finite number."""
+def histogram(values: Tensor) -> tuple[list[int], list[float], float] | None:
+    """Return counts, edges and the sum of squares of a tensor.
+
+    A tensor that is empty, or has a number that is not finite, has no histogram.
+    """
     values = values.float().flatten()
     if not values.numel() or not bool(values.isfinite().all()):
         return None

@@ -1,8 +1,7 @@
-"""The parts that the torch engine's loop turns: data, model, running loss; built from the settings
-of a run.
+"""The parts of a training with torch that are built from a task: data, model, running loss.
 
-Called once by engines/torch/engine.py, before the first step. What can be wrong with a task or its
-settings is said here, before any time is spent on training.
+The engines of torch and Lightning call these once, before the first step, so that a mistake in a
+task or its settings is reported before any time is spent on training.
 """
 
 import random
@@ -12,12 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from rampup.core.settings import Settings
+from rampup.engines import parts
 from rampup.engines.torch.task import Data, Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
-
-RANK_STRIDE = 1_000_003
-"""Between the seeds of two ranks, so that runs with seeds 1, 2, 3 ... do not share one."""
 
 
 def seed_everything(seed: int) -> None:
@@ -38,66 +35,39 @@ def build_data(task: Task) -> tuple[Data, Data | None]:
 
 
 def build_model(task: Task, world: World) -> nn.Module:
-    """The same weights on every rank; randomness after this differs between them, for dropout."""
+    """Build the same weights on every rank; random numbers differ between ranks after this."""
     settings = task.settings
     seed_everything(settings.seed)
     model = task.model().to(world.device)
     if settings.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    world.copy_from_first([*model.parameters(), *model.buffers()])
-    seed_everything(settings.seed + RANK_STRIDE * (world.rank + 1))
+    world.broadcast([*model.parameters(), *model.buffers()])
+    seed_everything(parts.rank_seed(settings.seed, world.rank))
     return model.train()
 
 
-def compiled(model: nn.Module, settings: Settings) -> nn.Module:
-    """What is called in place of the model; its parameters are the model's own.
+def compile_model(model: nn.Module, settings: Settings) -> nn.Module:
+    """Return what to call in place of the model; its parameters are the model's own.
 
-    Not `model.compile()`, which says nothing and does nothing for torch's own containers such as
+    This is not `model.compile()`, which silently does nothing for torch's own containers such as
     Sequential.
     """
     return torch.compile(model) if settings.compile else model  # type: ignore[return-value]
 
 
-class RunningLoss:
-    """The mean loss since the epoch began and since the last row.
-
-    Summed on the device in float64: a step only adds, and only who reads it waits for a GPU.
-    """
+class RunningLoss(parts.RunningLoss):
+    """The mean training loss, summed on the device of the model."""
 
     def __init__(self, device: torch.device) -> None:
         kind = torch.float32 if device.type == "mps" else torch.float64
         self._sum = torch.zeros((), dtype=kind, device=device)
-        self.restart()
-
-    def restart(self) -> None:
-        self._sum.zero_()
-        self._samples = 0
-        self._row_sum, self._row_samples = 0.0, 0
 
     def add(self, loss: Tensor, samples: int) -> None:
         self._sum.add_(loss, alpha=samples)
-        self._samples += samples
+        self.samples += samples
 
-    def state(self) -> dict[str, float]:
-        """What a later attempt needs to go on in the middle of an epoch."""
-        return {
-            "sum": float(self._sum),
-            "samples": self._samples,
-            "row_sum": self._row_sum,
-            "row": self._row_samples,
-        }
+    def _read_sum(self) -> float:
+        return float(self._sum)
 
-    def load(self, state: dict[str, float]) -> None:
-        self._sum.fill_(state["sum"])
-        self._samples, self._row_samples = int(state["samples"]), int(state["row"])
-        self._row_sum = state["row_sum"]
-
-    def of_epoch(self) -> float:
-        return float(self._sum) / max(1, self._samples)
-
-    def since_row(self) -> float:
-        """The mean since this was last asked."""
-        total = float(self._sum)
-        mean = (total - self._row_sum) / (self._samples - self._row_samples)
-        self._row_sum, self._row_samples = total, self._samples
-        return mean
+    def _write_sum(self, value: float) -> None:
+        self._sum.fill_(value)

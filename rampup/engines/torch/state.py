@@ -1,18 +1,15 @@
-"""The complete state of a training with torch: taken at a step boundary, and put back by a later
-attempt.
+"""The complete state of a training with torch: taken between two steps, restored on a resume.
 
 Model, optimizer, scaler and running sums are the same on every rank and come from the first; random
-numbers and buffers (the statistics of batch normalisation) differ, and are gathered from all. What
-is taken is copied into memory that is kept, so that training goes on while the copy is written. It
-never touches a file but to load one.
+numbers and buffers (the statistics of batch normalisation) differ, and are gathered from all ranks.
+The state is copied into memory that is kept, so that training continues while the copy is written.
+The lightning engine uses the same random numbers and buffers. It never writes a file.
 """
 
 import copy
-import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -22,20 +19,22 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
-from rampup.engines.torch.parts import RANK_STRIDE, RunningLoss, seed_everything
+from rampup.engines import parts
+from rampup.engines.torch.parts import RunningLoss, seed_everything
 from rampup.engines.torch.world import World
-from rampup.errors import RampupError
 from rampup.runtime.checkpoints.saving import Snapshot
 from rampup.runtime.job import Best
 
 FILE = "state.pt"
 ALIGNED = 16
-"""Each tensor begins at a multiple of so many numbers."""
+"""Each tensor begins at a multiple of this many numbers."""
 
 
 class State:
-    """`seed` is the run's: a rank that can't go on with its own random numbers starts others from
-    it."""
+    """The state of one rank.
+
+    `seed` is the run's: a rank that can't continue with its own random numbers starts new ones.
+    """
 
     def __init__(
         self,
@@ -53,24 +52,24 @@ class State:
     def take(
         self, step: int, best: Best | None, facts: dict[str, Any], is_best: bool = False
     ) -> Snapshot:
-        """All ranks call it at the same step; only rank 0 gets something to write."""
+        """Copy the state. All ranks call it at the same step; only rank 0 gets files to write."""
         ranks = self._gather()
         if not ranks:
             return Snapshot(step, {}, {})
         state = {
             "step": step,
-            "best": asdict(best) if best else None,
+            "best": parts.best_to_record(best),
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
             "loss": self._loss.state(),
             "ranks": ranks,
         }
-        kept = (self._memory_of_best if is_best else self._memory).copy_of(state)
+        kept = (self._memory_of_best if is_best else self._memory).copy(state)
         meta = {**facts, "best": state["best"]}
         return Snapshot(step, {FILE: lambda file: torch.save(kept, file)}, meta)
 
-    def put_back(self, folder: Path) -> tuple[int, Best | None]:
+    def restore(self, folder: Path) -> tuple[int, Best | None]:
         """Load a state; returns its step and the best until then."""
         try:
             state = torch.load(folder / FILE, map_location="cpu", weights_only=True)
@@ -78,17 +77,14 @@ class State:
             self._optimizer.load_state_dict(state["optimizer"])
             self._scaler.load_state_dict(state["scaler"])
             self._loss.load(state["loss"])
-            self._put_back_own(state["ranks"], state["step"])
+            self._restore_rank(state["ranks"], state["step"])
         except (RuntimeError, ValueError, KeyError, UnpicklingError) as error:
-            raise RampupError(
-                f"{folder} does not fit the model or the optimizer of now: {str(error).splitlines()[0]}",
-                "resume with the code and the settings that the run was started with",
-            ) from error
-        return state["step"], Best(**state["best"]) if state["best"] else None
+            raise parts.does_not_fit(folder, error) from error
+        return state["step"], parts.best_from_record(state["best"])
 
     def _gather(self) -> list[dict[str, Tensor]]:
-        """What differs between ranks, from all of them; empty on all but the first."""
-        numbers, buffers = random_state(self._world.device), packed(self._model.buffers())
+        """Return what differs between ranks, from all of them; only rank 0 gets it."""
+        numbers, buffers = random_state(self._world.device), pack(self._model.buffers())
         own = torch.cat([numbers, buffers])
         if self._world.backend == "nccl":
             own = own.to(self._world.device)
@@ -97,20 +93,19 @@ class State:
             for each in (part.cpu() for part in self._world.gather(own))
         ]
 
-    def _put_back_own(self, ranks: list[dict[str, Tensor]], step: int) -> None:
+    def _restore_rank(self, ranks: list[dict[str, Tensor]], step: int) -> None:
         rank = self._world.rank
-        put_back_buffers(
-            [part["buffers"] for part in ranks], list(self._model.buffers()), self._world
-        )
-        if len(ranks) == self._world.size and set_random_state(
-            ranks[rank]["random"], self._world.device
-        ):
-            return
-        seed_everything(self._seed + RANK_STRIDE * (rank + 1) + step)
+        buffers = [part["buffers"] for part in ranks]
+        restore_buffers(buffers, list(self._model.buffers()), self._world)
+        if len(ranks) == self._world.size:
+            restored = set_random_state(ranks[rank]["random"], self._world.device)
+            if restored:
+                return
+        seed_everything(parts.rank_seed(self._seed, rank) + step)
 
 
 class KeptMemory:
-    """Memory of the CPU for copies of a state: to allocate it anew would take longer than to copy.
+    """CPU memory for copies of a state: allocating it again would take longer than copying.
 
     Each part of the state is one block for all its tensors of a type. torch.save writes a block in
     one go, without Python, where hundreds of small tensors would make the training loop wait for
@@ -121,8 +116,8 @@ class KeptMemory:
         self._layout: list[tuple[Any, ...]] = []
         self._copies: list[Tensor] = []
 
-    def copy_of(self, state: dict[str, Any]) -> Any:
-        """The same dicts and lists, with tensors that the training does not change."""
+    def copy(self, state: dict[str, Any]) -> Any:
+        """Return the same dicts and lists, with tensors that the training does not change."""
         found = [(part, tensor) for part, value in state.items() for tensor in _tensors(value)]
         layout = [
             (part, tensor.dtype, tensor.shape, tensor.stride(), tensor.is_cuda)
@@ -146,7 +141,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """The value with other tensors, in the order in which `_tensors` finds them."""
+    """Return the value with other tensors, in the order in which `_tensors` finds them."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, dict):
@@ -159,7 +154,7 @@ def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def _blocks(found: list[tuple[str, Tensor]]) -> list[Tensor]:
-    """Room for each tensor, laid out as it is; one block for every part and type."""
+    """Allocate each tensor with its own strides, in one block for every part and type."""
     sizes: dict[tuple[str, torch.dtype], int] = {}
     places = []
     for part, tensor in found:
@@ -182,33 +177,34 @@ def _blocks(found: list[tuple[str, Tensor]]) -> list[Tensor]:
 # what differs between ranks, as bytes -------------------------------------------------------------
 
 
-def packed(tensors: Any) -> Tensor:
-    """All of them as one row of bytes on the CPU."""
-    parts = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
-    return torch.cat([torch.empty(0, dtype=torch.uint8), *parts])
+def pack(tensors: Any) -> Tensor:
+    """Return all tensors as one row of bytes on the CPU."""
+    rows = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
+    return torch.cat([torch.empty(0, dtype=torch.uint8), *rows])
 
 
 def unpack(data: Tensor, into: list[Tensor]) -> None:
-    for tensor, found in zip(into, _unpacked(data, into), strict=True):
+    """Write what `pack` has returned into tensors of the same shapes."""
+    for tensor, found in zip(into, _split(data, into), strict=True):
         tensor.copy_(found)
 
 
-def put_back_buffers(ranks: list[Tensor], into: list[Tensor], world: World) -> None:
-    """Each rank its own, or the mean of all where there is another number of ranks now."""
+def restore_buffers(ranks: list[Tensor], into: list[Tensor], world: World) -> None:
+    """Give each rank its own buffers, or the mean of all if the number of ranks has changed."""
     if len(ranks) == world.size:
         unpack(ranks[world.rank], into)
     else:
         average(ranks, into)
 
 
-def average(parts: list[Tensor], into: list[Tensor]) -> None:
-    """Of what several ranks had, for another number of them; whole numbers are the first rank's."""
-    ranks = [_unpacked(data, into) for data in parts]
+def average(packed: list[Tensor], into: list[Tensor]) -> None:
+    """Write the mean of what several ranks had; whole numbers are the first rank's."""
+    ranks = [_split(data, into) for data in packed]
     for tensor, found in zip(into, zip(*ranks, strict=True), strict=True):
         tensor.copy_(torch.stack(found).mean(0) if tensor.is_floating_point() else found[0])
 
 
-def _unpacked(data: Tensor, like: list[Tensor]) -> list[Tensor]:
+def _split(data: Tensor, like: list[Tensor]) -> list[Tensor]:
     sizes = [tensor.numel() * tensor.element_size() for tensor in like]
     if sum(sizes) != len(data):
         raise ValueError(f"its buffers take {len(data)} bytes, those of the model {sum(sizes)}")
@@ -217,27 +213,15 @@ def _unpacked(data: Tensor, like: list[Tensor]) -> list[Tensor]:
 
 
 def random_state(device: torch.device) -> Tensor:
-    """Of every source of random numbers that a training may use, as bytes."""
-    _, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    _, words, next_gauss = random.getstate()
-    rest = [
-        float(position),
-        float(has_gauss),
-        float(gauss),
-        float(next_gauss is not None),
-        next_gauss or 0.0,
-    ]
-    numbers = [
-        torch.from_numpy(np.asarray(keys, np.int64)),
-        torch.tensor(words),
-        torch.tensor(rest, dtype=torch.float64),
-    ]
+    """Return the state of every source of random numbers that a training may use, as bytes."""
+    keys, words, rest = parts.host_random_state()
+    numbers = [keys.astype(np.int64), words.astype(np.int64), rest]
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return packed([torch.get_rng_state(), *numbers, *on_gpu])
+    return pack([torch.get_rng_state(), *map(torch.from_numpy, numbers), *on_gpu])
 
 
 def set_random_state(data: Tensor, device: torch.device) -> bool:
-    """Whether it could be put back: another version of torch may keep it otherwise."""
+    """Restore a state; returns False for the state of another version of torch, which differs."""
     now = random_state(device)
     if len(now) != len(data):
         return False
@@ -249,13 +233,9 @@ def set_random_state(data: Tensor, device: torch.device) -> bool:
     ]
     like += [torch.empty(5, dtype=torch.float64)]
     used = sum(tensor.numel() * tensor.element_size() for tensor in like)
-    own, keys, words, rest = _unpacked(data[:used], like)
-    position, has_gauss, gauss, has_next, next_gauss = rest.tolist()
+    own, keys, words, rest = _split(data[:used], like)
     torch.set_rng_state(own)
-    np.random.set_state(
-        ("MT19937", keys.numpy().astype(np.uint32), int(position), int(has_gauss), gauss)
-    )
-    random.setstate((3, tuple(words.tolist()), next_gauss if has_next else None))
+    parts.set_host_random_state(keys.numpy(), words.numpy(), rest.numpy())
     if device.type == "cuda":
         torch.cuda.set_rng_state(data[used:].clone(), device)
     return True
@@ -265,37 +245,32 @@ COLLECTIONS: tuple[type, ...] = (list, dict, set, deque, OrderedDict, defaultdic
 
 
 @contextmanager
-def untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Who only looks leaves no trace: random numbers, buffers and attributes are then as they
-    were."""
+def preserve(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Restore random numbers, buffers and attributes after looking at a model."""
     stood = random_state(device)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    # What is compiled by torch.jit has no attributes of Python but its mode; its buffers are among
-    # the others.
-    compiled = [
-        (part, part.training)
-        for part in model.modules()
-        if isinstance(part, torch.jit.ScriptModule)
-    ]
-    parts = [
-        (part, dict(vars(part)))
-        for part in model.modules()
-        if not isinstance(part, torch.jit.ScriptModule)
-    ]
+    # A module that torch.jit has compiled has no Python attributes but its mode; its buffers are
+    # among the others.
+    scripts, modules = [], []
+    for module in model.modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            scripts.append((module, module.training))
+        else:
+            modules.append((module, dict(vars(module))))
     collections = [
         (value, copy.copy(value))
-        for _, own in parts
+        for _, own in modules
         for value in own.values()
         if type(value) in COLLECTIONS
     ]
     try:
         yield
     finally:
-        for script, was_training in compiled:
+        for script, was_training in scripts:
             script.training = was_training
-        for part, own in parts:
-            vars(part).clear()
-            vars(part).update(own)
+        for module, own in modules:
+            vars(module).clear()
+            vars(module).update(own)
         # the same objects, with what was in them; a module's _buffers are one
         for value, before in collections:
             value.clear()

@@ -1,8 +1,7 @@
-"""What a recipe of the torch engine provides: data, a model, the loss of a batch, the sums of an
-evaluation.
+"""What a recipe of the torch engine provides: data, a model, a loss, the sums of an evaluation.
 
-A recipe subclasses Task in its train.py; the engine does all the rest. Everything here is plain
-PyTorch and knows nothing of ranks: the engine cuts the batches and adds up.
+A recipe subclasses Task in its train.py, and the engine does the rest. Everything in here is plain
+PyTorch and knows nothing about ranks: the engine cuts the batches and adds up.
 """
 
 from collections.abc import Mapping
@@ -16,12 +15,12 @@ from rampup.core.settings import Settings
 
 
 class Data(Protocol):
-    """Samples that are asked for by whole batches; `rampup.data.memory.TensorData` is one."""
+    """Samples that are read in whole batches; `rampup.torch.TensorData` is one."""
 
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> Any:
-        """The samples at these positions, as tensors or as a tuple, list or dict of them."""
+        """Return the samples at these positions: a tensor, or a tuple, list or dict of tensors."""
 
 
 class Task:
@@ -31,60 +30,64 @@ class Task:
         self.settings = settings
 
     def data(self) -> tuple[Data, Data | None]:
-        """Training and validation data: the same on every rank. Without validation,
-        monitor=train_loss."""
+        """Return training and validation data, the same on every rank.
+
+        Without validation data, set monitor=train_loss.
+        """
         raise NotImplementedError
 
     def model(self) -> nn.Module:
         raise NotImplementedError
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """By the settings; override it for parameter groups or another rule."""
+        """Build the optimizer of the settings; override it for parameter groups or another rule."""
         return optimizer_of(self.settings, model)
 
     def augment(self, batch: Any, epoch: int) -> Any:
-        """What a batch of the training data looks like in this epoch, counted from 1; it is on the
-        device already.
+        """Return what a batch of the training data looks like in this epoch, counted from 1.
 
-        Draw random numbers from the epoch and the number of each sample
-        (`rampup.data.augment.draws`), and the run is the same on any number of ranks and after a
-        resume.
+        The batch is on the device already. Draw random numbers from the epoch and the number of
+        each sample (`rampup.torch.draws`), and the run is the same on any number of ranks
+        and after a resume.
         """
         return batch
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The mean over the samples of the batch."""
+        """Return the mean loss over the samples of the batch."""
         raise NotImplementedError
 
     def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
-        """Sums over the samples of the batch: {"loss": ..., "accuracy": ...} become val_loss and
-        val_accuracy."""
+        """Return sums over the samples of the batch.
+
+        {"loss": ..., "accuracy": ...} become val_loss and val_accuracy.
+        """
         raise NotImplementedError
 
 
 class Classifier(Task):
-    """A task that tells classes apart. Its batches are (inputs, labels), its model gives a score
-    for each class.
+    """A task that distinguishes classes.
 
-    The engine counts what was taken for what, over all ranks: precision, recall, F1, confusion
-    matrix, PR curves.
+    Its batches are (inputs, labels), and its model gives a score for each class. The engine counts
+    the predictions over all ranks: precision, recall, F1, confusion matrix, PR curves.
     """
 
     classes: tuple[str, ...]
-    """Their names, in the order of the labels."""
+    """The names of the classes, in the order of the labels."""
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         inputs, labels = batch
         return cross_entropy(model(inputs), labels)
 
     def scores(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-        """Of each sample a score for each class, from which softmax makes probabilities; and the
-        right classes."""
+        """Return a row of scores for each sample, and the correct classes.
+
+        softmax makes probabilities of the scores.
+        """
         inputs, labels = batch
         return model(inputs), labels
 
     def sums(self, scores: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
-        """What is added up over the validation data; override it for metrics of your own."""
+        """Return what is added up over the validation data; override it for your own metrics."""
         return {
             "loss": cross_entropy(scores, labels, reduction="sum"),
             "accuracy": (scores.argmax(1) == labels).sum(),
@@ -94,8 +97,10 @@ class Classifier(Task):
         return self.sums(*self.scores(model, batch))
 
     def pictures(self, batch: Any) -> Tensor | None:
-        """The samples as people see them: bytes (samples, height, width), or with three colours at
-        the end."""
+        """Return the samples as people see them, or None.
+
+        They are bytes of shape (samples, height, width), or with three colours at the end.
+        """
         return None
 
 

@@ -1,7 +1,7 @@
-"""The ranks of a run as one group: joined, checked, asked to add up, and left in good order.
+"""The ranks of a run as one group of torch.distributed: joined, checked, and left cleanly.
 
-The engine's only door to torch.distributed, apart from the gradients. With one rank there is no
-group and every method does nothing, so the engine has no `if`.
+The engines of torch and Lightning use it for everything that crosses ranks but the gradients. With
+one rank there is no group and every method does nothing, so the engines need no `if`.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from rampup.errors import RampupError
+from rampup.engines import parts
 from rampup.runtime.context import RankContext
 
 JOIN_LIMIT = timedelta(seconds=60)
 COLLECTIVE_LIMIT = timedelta(minutes=30)
-"""Others wait so long while one rank saves or evaluates; a rank that dies is noticed at once,
-without it."""
-SIGNS_OF_A_LOST_PEER = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe")
+"""How long the others wait while one rank saves or evaluates. The death of a rank is noticed at
+once, without it."""
+LOST_PEER_SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe")
 
 
 class World:
@@ -42,47 +42,46 @@ class World:
             return
         if error is None:
             dist.destroy_process_group()
-        elif isinstance(error, RuntimeError) and any(
-            sign in str(error).lower() for sign in SIGNS_OF_A_LOST_PEER
-        ):
-            raise RampupError(
-                f"rank {self.rank} lost contact with another rank",
-                "the rank that failed first tells the cause",
-            ) from error
+        elif isinstance(error, RuntimeError) and parts.mentions(error, LOST_PEER_SIGNS):
+            raise parts.lost_peer(self.rank) from error
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        """The same on every rank afterwards, in place."""
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all ranks, in place."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Give every rank the values of rank 0."""
         for tensor in tensors if self.size > 1 else ():
             dist.broadcast(tensor.detach(), 0)
 
     def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its mean over all ranks."""
         for tensor in tensors if self.size > 1 else ():
             dist.all_reduce(tensor)
             tensor /= self.size
 
     def agree(self, number: int) -> int:
-        """What rank 0 says, on every rank."""
-        said = torch.tensor([number], dtype=torch.int64, device=self.device)
-        self.copy_from_first([said])
-        return int(said)
+        """Return the number of rank 0 on every rank."""
+        agreed = torch.tensor([number], dtype=torch.int64, device=self.device)
+        self.broadcast([agreed])
+        return int(agreed)
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """What every rank has, in the order of the ranks; on rank 0 alone. All must be of one
-        size."""
+        """Return the tensors of all ranks in their order on rank 0, and nothing on the others.
+
+        All tensors must have the same size.
+        """
         if self.size == 1:
             return [tensor]
-        parts = [torch.empty_like(tensor) for _ in range(self.size)] if self.rank == 0 else []
-        dist.gather(tensor, parts or None, dst=0)
-        return parts
+        gathered = [torch.empty_like(tensor) for _ in range(self.size)] if self.rank == 0 else []
+        dist.gather(tensor, gathered or None, dst=0)
+        return gathered
 
     def wait(self) -> None:
-        """Until all ranks are here."""
-        self.sum(torch.zeros(1, device=self.device))
+        """Return when all ranks have called it."""
+        self.all_reduce(torch.zeros(1, device=self.device))
 
     def _join(self) -> None:
         if self.device.type == "cuda":
@@ -93,16 +92,10 @@ class World:
                 self.backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_LIMIT
             )
         except (RuntimeError, ValueError) as error:  # DistStoreError is a RuntimeError
-            raise RampupError(
-                f"rank {self.rank} of {self.size} can't join the others: {str(error).splitlines()[0]}",
-                "every rank must reach MASTER_ADDR:MASTER_PORT of rank 0 and start within 60 s",
-            ) from error
+            hint = "every rank must reach MASTER_ADDR:MASTER_PORT of rank 0 and start within 60 s"
+            raise parts.cannot_join(self.rank, self.size, error, hint) from error
 
     def _check(self) -> None:
-        """A rank that trains alone, or twice, would go unseen for hours."""
-        found = self.sum(torch.tensor([float(self.rank), 1.0], device=self.device)).tolist()
-        if found != [self.size * (self.size - 1) / 2, self.size]:
-            raise RampupError(
-                f"the ranks do not form one world of {self.size}: their numbers add up to {found[0]:.0f}",
-                "RANK must be 0 to WORLD_SIZE - 1, each once",
-            )
+        numbers = torch.tensor([float(self.rank), 1.0], device=self.device)
+        sums = self.all_reduce(numbers).tolist()
+        parts.check_world(sums, self.size, "RANK must be 0 to WORLD_SIZE - 1, each once")

@@ -11,10 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rampup.core.settings import Settings
-from rampup.datasets.fetch import find_folder
-from rampup.datasets.sets import WEIGHTS, weights_set_name
-from rampup.errors import RampupError
+from rampup.recipe import RampupError, Settings, weights_file, weights_name
 from rampup.recipes.cifar10.settings import OWN
 
 CLASSES = 10
@@ -153,14 +150,12 @@ def of_torchvision(arch: str) -> nn.Module:
 def load_trained(model: nn.Module, arch: str) -> None:
     """What fits of the cached weights: not the last layer, and of our ResNet-18 not the stem
     either."""
-    name = weights_set_name(arch)
-    found = torch.load(
-        find_folder(name) / WEIGHTS[name].files[0].name, map_location="cpu", weights_only=True
-    )
+    found = torch.load(weights_file(arch), map_location="cpu", weights_only=True)
     own = model.state_dict()
     fitting = {
         key: value for key, value in found.items() if key in own and own[key].shape == value.shape
     }
     if len(fitting) < len(own) // 2:
+        name = weights_name(arch)
         raise RampupError(f"the weights of {name} do not fit arch={arch}", f"rampup fetch {name}")
     model.load_state_dict({**own, **fitting})

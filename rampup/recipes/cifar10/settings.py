@@ -4,10 +4,7 @@ submitted.
 The command line calls `check` and model.py takes the names from here; so this imports no framework.
 """
 
-from rampup.core.settings import Settings
-from rampup.core.spec import Needs
-from rampup.datasets.sets import WEIGHTS, weights_set_name
-from rampup.errors import Refused, nearest
+from rampup.recipe import Needs, Refused, Settings, known_weights, nearest, weights_name
 
 SIZE = 32
 """Pixels of an image, in both directions."""
@@ -61,13 +58,12 @@ def needs(arch: str, pretrained: bool) -> Needs:
             f"arch={arch}: there is no network of that name for images of {SIZE}x{SIZE} pixels",
             nearest(arch, [*OWN, *OF_TORCHVISION]),
         )
-    if pretrained and weights_set_name(arch) not in WEIGHTS:
-        known = [name.partition(":")[2] for name in WEIGHTS]
+    if pretrained and arch not in known_weights():
         raise Refused(
             f"pretrained=true: no weights of arch={arch} are known",
-            f"arch={' or arch='.join(known)}",
+            f"arch={' or arch='.join(known_weights())}",
         )
     return Needs(
         modules={} if arch in OWN else {"torchvision": f"arch={arch}"},
-        data=(weights_set_name(arch),) if pretrained else (),
+        data=(weights_name(arch),) if pretrained else (),
     )

@@ -11,14 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rampup.core.settings import Settings
-from rampup.data.augment import Augment
-from rampup.data.memory import TensorData
-from rampup.datasets.fetch import find_folder
-from rampup.datasets.idx import read_idx
-from rampup.engines.torch.task import Classifier
+from rampup.recipe import Settings, dataset_folder, read_idx
 from rampup.recipes.cifar10.model import build
 from rampup.recipes.cifar10.settings import SIZE
+from rampup.torch import Augment, Classifier, TensorData
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 """Of the pixels of the training images, for red, green and blue."""
@@ -51,7 +47,7 @@ class Cifar10(Classifier):
 
     def part(self, name: str, samples: int) -> TensorData:
         """Numbers, pixels and labels. The pixels of a colour are one row: see Augment."""
-        files = find_folder("cifar10")
+        files = dataset_folder("cifar10")
         pixels = torch.from_numpy(read_idx(files / f"{name}-images-idx4-ubyte")[:samples]).flatten(
             2
         )

@@ -7,9 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from rampup.data.memory import TensorData
-from rampup.data.order import permutation
-from rampup.engines.torch.task import Classifier
+from rampup.torch import Classifier, TensorData, permutation
 
 VALIDATION = 360
 MEAN, DEVIATION = 4.884, 6.017

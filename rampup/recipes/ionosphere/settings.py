@@ -3,9 +3,7 @@ without a framework."""
 
 import math
 
-from rampup.core.settings import Settings
-from rampup.core.spec import Needs
-from rampup.errors import Refused
+from rampup.recipe import Needs, Refused, Settings
 
 COLUMNS = 34
 """Numbers of a row."""

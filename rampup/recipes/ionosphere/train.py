@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 
-from rampup.core.settings import Settings
-from rampup.engines.keras.task import ArrayData, Task
+from rampup.keras import ArrayData, Task
+from rampup.recipe import Settings
 from rampup.recipes.ionosphere.settings import COLUMNS
 
 CSV = Path(__file__).with_name("ionosphere.csv")

@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rampup.data.memory import TensorData
-from rampup.datasets.fetch import find_folder
-from rampup.datasets.idx import read_idx
-from rampup.engines.torch.task import Classifier
+from rampup.recipe import dataset_folder, read_idx
+from rampup.torch import Classifier, TensorData
 
 TRAINING = 55_000
 """Of the 60000 images; the rest validates."""
@@ -22,7 +20,7 @@ class Mnist(Classifier):
     classes = tuple("0123456789")
 
     def data(self) -> tuple[TensorData, TensorData]:
-        files = find_folder("mnist")
+        files = dataset_folder("mnist")
         pixels = torch.from_numpy(read_idx(files / "train-images-idx3-ubyte"))
         labels = torch.from_numpy(read_idx(files / "train-labels-idx1-ubyte")).long()
         images = pixels.flatten(1).float().div_(255).sub_(MEAN).div_(DEVIATION)

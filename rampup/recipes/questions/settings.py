@@ -4,9 +4,7 @@ without a framework."""
 import os
 from pathlib import Path
 
-from rampup.core.settings import Settings
-from rampup.core.spec import Needs
-from rampup.errors import Refused
+from rampup.recipe import Needs, Refused, Settings
 
 AT_LEAST = {"rows": 1000, "dimensions": 1, "vocabulary": 3, "words": 1}
 """Below so many made-up questions there are too few insincere ones to hold some out."""

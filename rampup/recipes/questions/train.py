@@ -12,9 +12,8 @@ import tf_keras as keras
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from rampup.core.settings import Settings
-from rampup.engines.keras.task import ArrayData, Task
-from rampup.errors import RampupError
+from rampup.keras import ArrayData, Task
+from rampup.recipe import RampupError, Settings
 from rampup.recipes.questions.generate import COLUMNS, questions
 from rampup.recipes.questions.words import Vocabulary, vectors
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rampup.errors import RampupError
+from rampup.recipe import RampupError
 
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 BETWEEN = re.compile(r"[ \t]+")

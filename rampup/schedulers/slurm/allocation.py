@@ -10,7 +10,6 @@ from rampup.core import processes
 from rampup.core.spec import Cluster
 from rampup.rundir.files import RunDir
 
-WHOLE: Mapping[str, str] = {}
 SIZES = (
     *(
         "SLURM_NTASKS",
@@ -27,15 +26,15 @@ than the run."""
 
 def is_here(cluster: Cluster) -> bool:
     """Whether this process runs inside an allocation of that cluster."""
-    return "SLURM_JOB_ID" in os.environ and cluster.slurm_conf in (
-        None,
-        os.environ.get("SLURM_CONF"),
-    )
+    return is_any() and cluster.slurm_conf in (None, os.environ.get("SLURM_CONF"))
 
 
-def start(
-    run: RunDir, cluster: Cluster, share: Mapping[str, str] = WHOLE
-) -> subprocess.Popen[bytes]:
+def is_any() -> bool:
+    """Whether this process runs inside an allocation of some Slurm."""
+    return "SLURM_JOB_ID" in os.environ
+
+
+def start(run: RunDir, cluster: Cluster, share: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """`share` are variables for srun, where several runs have the allocation together."""
     job = os.environ["SLURM_JOB_ID"]
     env = {name: value for name, value in os.environ.items() if name not in SIZES} | dict(share)

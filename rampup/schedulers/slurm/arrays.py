@@ -6,16 +6,13 @@ the run alone: it is requeued, cancelled and resumed without the others. The fol
 script leads from a task to its run.
 """
 
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from rampup import __version__
 from rampup.core.spec import Cluster, RunSpec
-from rampup.errors import Refused
-from rampup.rundir.files import RunDir, slurm_log_name
-from rampup.rundir.records import write_text
+from rampup.rundir.files import slurm_log_name
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm.options import directive, log_pattern, options_of
 
@@ -67,26 +64,3 @@ def script(
         directives="\n".join(directive(key, value) for key, value in options.items()),
         folder=shlex.quote(str(folder)),
     )
-
-
-def make_folder(parent: Path, kind: str) -> Path:
-    """The next array-<n> or pack-<n>."""
-    number = 1
-    while True:
-        folder = parent / f"{kind}-{number}"
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise Refused(f"can't make {folder}: {error.strerror}", "set RAMPUP_RUNS") from None
-
-
-def write(folder: Path, runs: Sequence[RunDir], text: str) -> Path:
-    """The script, and a link to each run."""
-    for number, run in enumerate(runs):
-        (folder / str(number)).symlink_to(os.path.relpath(run.path, folder))
-    file = folder.with_name(f"{folder.name}.sh")
-    write_text(file, text)
-    return file

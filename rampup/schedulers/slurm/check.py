@@ -11,11 +11,10 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
-from rampup.diagnose.preflight import Finding
 from rampup.errors import SchedulerError, nearest
 from rampup.rundir import files as rundir
-from rampup.runs.plan import job_script
 from rampup.schedulers.slurm import allocation
 from rampup.schedulers.slurm import limits as slurm_limits
 from rampup.schedulers.slurm import site as slurm_site
@@ -47,7 +46,7 @@ JUST_NOW = ("not available now", "nodes are busy")
 """The trial fails, and a submitted job waits."""
 
 
-def request(spec: RunSpec, runs_root: Path) -> Iterator[Finding]:
+def check_request(spec: RunSpec, runs_root: Path, script: str) -> Iterator[Finding]:
     """All that can be said of a run before it is submitted, the cheapest first."""
     inside = allocation.is_here(spec.cluster)
     for finding in shared_storage.runs(runs_root, spec.cluster):
@@ -55,7 +54,7 @@ def request(spec: RunSpec, runs_root: Path) -> Iterator[Finding]:
         # can't see it
         yield finding._replace(level="note") if inside and finding.level == "problem" else finding
     yield from shared_storage.needed(spec)
-    yield from allocated(spec) if inside else queued(spec, runs_root)
+    yield from allocated(spec) if inside else queued(spec, runs_root, script)
 
 
 def allocated(spec: RunSpec) -> Iterator[Finding]:
@@ -70,12 +69,12 @@ def allocated(spec: RunSpec) -> Iterator[Finding]:
         yield Finding("queue-options", "note", "options", cause, "give them to salloc")
 
 
-def queued(spec: RunSpec, runs_root: Path) -> Iterator[Finding]:
+def queued(spec: RunSpec, runs_root: Path, script: str) -> Iterator[Finding]:
     """Against the partition's limits, and last against Slurm itself."""
     from concurrent.futures import ThreadPoolExecutor  # only here; it is slow to import
 
     cluster, run_dir = spec.cluster, rundir.run_directory(runs_root, spec.name, TRY_ID, time.time())
-    options, script = options_of(spec, run_dir, TRY_ID), job_script(spec, run_dir)
+    options = options_of(spec, run_dir, TRY_ID)
     yield from unsaid(spec, options)
     slurm_site.check_that_it_answers(cluster)
     with ThreadPoolExecutor() as side_by_side:

@@ -17,11 +17,11 @@ from msgspec.structs import fields, replace
 
 from rampup.core.spec import Cluster, Resources
 from rampup.errors import SchedulerError
-from rampup.runs.plan import job_script
 from rampup.schedulers.slurm import check as slurm
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm import survey as slurm_survey
 from rampup.schedulers.slurm.options import options_of
+from rampup.schedulers.slurm.script import render
 from rampup.schedulers.slurm.site import Associations, Host, Nodes, Partition
 
 FOR_TRIALS = re.compile(r"debug|devel|test|short|express", re.IGNORECASE)
@@ -239,7 +239,7 @@ def refusal(cluster: Cluster, site: Site, gpus: int = 0) -> str:
     spec = replace(
         slurm_survey.smallest(cluster), resources=Resources(time="1", gpus_per_node=gpus)
     )
-    options, script = options_of(spec, Path.cwd(), slurm.TRY_ID), job_script(spec, Path.cwd())
+    options, script = options_of(spec, Path.cwd(), slurm.TRY_ID), render(spec, Path.cwd())
     nodes = site.nodes_of(cluster.partition or "")
     try:
         found = list(slurm.judge_trial(cluster, options, slurm.run_trial(cluster, script), nodes))

@@ -7,9 +7,9 @@ when one of them fits.
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from rampup.core.finding import Finding, Level
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_memory_mb, parse_time_limit_s
-from rampup.diagnose.preflight import Finding, Level
 from rampup.errors import nearest
 from rampup.schedulers.slurm.options import clock
 from rampup.schedulers.slurm.site import Nodes, Partition

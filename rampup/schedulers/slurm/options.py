@@ -12,6 +12,7 @@ from pathlib import Path
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
 from rampup.errors import Refused
+from rampup.launchers import find_launcher
 from rampup.rundir.files import slurm_log_name
 
 NAME = re.compile(r"(?=.{2,40}$)[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -116,7 +117,7 @@ def options_of(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
 def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
     """What rampup says by itself, in the order in which people read it."""
     resources, cluster = spec.resources, spec.cluster
-    tasks, cpus = spec.tasks_of_slurm
+    tasks, cpus = find_launcher(spec.cluster.launcher).tasks(spec.resources)
     options: dict[str, str | None] = {
         "job-name": job_name(spec, run_id),
         "output": log_pattern(run_dir),

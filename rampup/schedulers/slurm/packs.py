@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rampup import __version__
 from rampup.core.spec import RunSpec
 from rampup.errors import Refused
+from rampup.launchers import find_launcher
 from rampup.schedulers.slurm import again as slurm_again
 from rampup.schedulers.slurm import allocation
 from rampup.schedulers.slurm.arrays import OF_ONE_RUN
@@ -154,9 +155,9 @@ exit 124
 
 def scaled(spec: RunSpec, at_once: int) -> RunSpec:
     """What the job of a pack asks for: so many runs side by side."""
-    if spec.cluster.launcher == "mpirun":
+    if not find_launcher(spec.cluster.launcher).shares_jobs:
         raise Refused(
-            "--pack divides a job by srun, and mpirun takes all of it",
+            f"--pack divides a job by srun, and {spec.cluster.launcher} takes all of it",
             "--launcher pmix, or no --pack",
         )
     resources = spec.resources

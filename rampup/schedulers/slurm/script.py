@@ -14,6 +14,7 @@ from rampup import __version__
 from rampup.core import environment as software
 from rampup.core.spec import RunSpec
 from rampup.errors import Refused
+from rampup.launchers import find_launcher
 from rampup.schedulers.slurm import again as slurm_again
 from rampup.schedulers.slurm.options import directive, options_of
 
@@ -57,8 +58,9 @@ echo "rampup: attempt $attempt of job $job begins on $SLURM_JOB_NODELIST"
 
 # Who runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
 facts() {{
-  printf '{{"launcher": "srun", "job": "%s", "host": "%s", "nodes": "%s", "world_size": %d, "started": %s%s}}\\n' \\
-    "$job" "$host" "$SLURM_JOB_NODELIST" {world_size} "$started" "$1" > "$attempt_dir/.attempt.json" &&
+  printf '{{"scheduler": "slurm", "launcher": "{launcher}", "job": "%s", "host": "%s", "nodes": "%s", '\\
+'"world_size": %d, "started": %s%s}}\\n' "$job" "$host" "$SLURM_JOB_NODELIST" {world_size} "$started" "$1" \\
+    > "$attempt_dir/.attempt.json" &&
     mv "$attempt_dir/.attempt.json" "$attempt_dir/attempt.json"
 }}
 facts ""
@@ -107,10 +109,9 @@ fi
 """
 
 
-def job_script(
+def render(
     spec: RunSpec,
     run_dir: Path,
-    start_ranks: str,
     python: str = sys.executable,
     version: str = __version__,
 ) -> str:
@@ -135,7 +136,8 @@ def job_script(
         python=shlex.quote(python),
         world_size=spec.resources.world_size,
         master_suffix=shlex.quote(spec.cluster.master_suffix) if spec.cluster.master_suffix else "",
-        start_ranks=start_ranks,
+        launcher=spec.cluster.launcher,
+        start_ranks=find_launcher(spec.cluster.launcher).start_ranks(spec),
         smoke=SMOKE if spec.smoke and spec.kind == "engine" else "",
         before=slurm_again.before(spec.resources.lead_s),
         after=slurm_again.after(

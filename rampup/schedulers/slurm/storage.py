@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import rampup
+from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.datasets import fetch
-from rampup.diagnose.preflight import Finding
 from rampup.errors import Refused
 from rampup.schedulers.slurm.mounts import is_shared, type_of
 
@@ -39,7 +39,7 @@ def needed(spec: RunSpec) -> Iterator[Finding]:
         )
     for name in spec.recipe.data if spec.recipe else ():
         try:
-            place = fetch.find_folder(name)
+            place = fetch.folder(name)
         except Refused:  # absent: another check tells
             continue
         yield from _seen(

@@ -1,4 +1,4 @@
-"""The `slurm` scheduler: submit a job script once, and only once; cancel it."""
+"""Submitting a job script to Slurm once, and only once; cancelling its jobs."""
 
 import os
 import time

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, Resources, RunSpec
-from rampup.diagnose.preflight import Finding
 from rampup.errors import RampupError, SchedulerError, nearest
-from rampup.runs.plan import job_script
 from rampup.schedulers.slurm import check as slurm
 from rampup.schedulers.slurm import limits as slurm_limits
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm import storage as shared_storage
 from rampup.schedulers.slurm.options import clock, options_of
+from rampup.schedulers.slurm.script import render
 from rampup.schedulers.slurm.site import Associations, Nodes, Partition
 
 START = re.compile(r"to start at (\S+)")
@@ -40,7 +40,7 @@ def survey(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
 
 def queue(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
     spec = smallest(cluster)
-    options, script = options_of(spec, runs_root, slurm.TRY_ID), job_script(spec, runs_root)
+    options, script = options_of(spec, runs_root, slurm.TRY_ID), render(spec, runs_root)
     slurm_site.check_that_it_answers(cluster)
     with ThreadPoolExecutor() as side_by_side:
         asked_partitions = side_by_side.submit(slurm_site.partitions, cluster)

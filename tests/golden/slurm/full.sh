@@ -50,8 +50,9 @@ echo "rampup: attempt $attempt of job $job begins on $SLURM_JOB_NODELIST"
 
 # Who runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
 facts() {
-  printf '{"launcher": "srun", "job": "%s", "host": "%s", "nodes": "%s", "world_size": %d, "started": %s%s}\n' \
-    "$job" "$host" "$SLURM_JOB_NODELIST" 4 "$started" "$1" > "$attempt_dir/.attempt.json" &&
+  printf '{"scheduler": "slurm", "launcher": "srun", "job": "%s", "host": "%s", "nodes": "%s", '\
+'"world_size": %d, "started": %s%s}\n' "$job" "$host" "$SLURM_JOB_NODELIST" 4 "$started" "$1" \
+    > "$attempt_dir/.attempt.json" &&
     mv "$attempt_dir/.attempt.json" "$attempt_dir/attempt.json"
 }
 facts ""

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from rampup.engines.keras.task import ArrayData, Task
+from rampup.keras import ArrayData, Task
 
 optimizers, metrics = keras.optimizers, keras.metrics
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rampup.data.memory import TensorData
-from rampup.engines.torch.task import Classifier, Task
+from rampup.torch import Classifier, Task, TensorData
 
 WIDTH, CLASSES = 6, 3
 

@@ -1,0 +1,91 @@
+"""Arguments and options that several verbs share: RUN, --study, --json, --dry-run, and their tab
+completion.
+
+What completes a word is imported when a shell asks for it, never when a verb runs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+Function = Callable[..., Any]
+MOST_RUNS = 200
+"""Runs among which an id is completed, the newest first."""
+
+
+def complete_run(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.rundir.find import all_runs
+
+    found = [run for run in all_runs()[:MOST_RUNS] if run.id.startswith(incomplete)]
+    return [CompletionItem(run.id, help=run.path.name) for run in found]
+
+
+def complete_recipe(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.config.recipes import names
+
+    return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
+def complete_cluster(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.config.clusters import names
+
+    return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
+def complete_words(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete what follows `run`: a recipe or a file, then its settings."""
+    from pathlib import Path
+
+    from rampup.config import recipes as load
+    from rampup.errors import RampupError
+
+    targets = [word for word in ctx.params.get("words") or () if "=" not in word]
+    if targets:
+        try:
+            settings = load.load(targets[0], Path.cwd()).settings
+        except RampupError:  # a file, or a name that is wrong: `run` will say so
+            return []
+        return [
+            CompletionItem(f"{key}=", help=settings[key].help)
+            for key in settings
+            if key.startswith(incomplete)
+        ]
+    return complete_recipe(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def complete_study(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.study.members import names
+
+    return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
+def study_option(about: str) -> Callable[[Function], Function]:
+    return click.option("--study", metavar="STUDY", shell_complete=complete_study, help=about)
+
+
+def run_argument(function: Function) -> Function:
+    return click.argument("run", required=False, shell_complete=complete_run)(function)
+
+
+def json_option(function: Function) -> Function:
+    return click.option(
+        "--json", "as_json", is_flag=True, help="One JSON value on stdout, nothing else."
+    )(function)
+
+
+def dry_run_option(function: Function) -> Function:
+    return click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")(
+        function
+    )

@@ -1,0 +1,57 @@
+"""What the control side knows of an engine: its settings, and what it needs. The engine itself lies
+in rampup/engines/<name>/ and is never imported here.
+
+A new engine is a class in a file of this folder, one entry in the table of __init__.py, and a room
+in rampup/engines/.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from rampup.core.spec import Setting
+
+
+class EngineInfo:
+    """The defaults are those of an engine that trains recipes with one rank on each GPU."""
+
+    name: ClassVar[str]
+    settings: ClassVar[Mapping[str, Setting]]
+    """Those that every recipe or class of the engine has, besides its own."""
+    has_recipes: ClassVar[bool] = True
+    """Whether a recipe.toml can name it."""
+    has_targets: ClassVar[bool] = False
+    """Whether it trains a user's own class or function, named as pkg.mod:name."""
+    one_gpu_per_rank: ClassVar[bool] = True
+    """Whether each GPU needs a rank; otherwise one rank can drive several."""
+    ranks_setting: ClassVar[str] = ""
+    """A setting that means the number of ranks on each node, in the words of its users."""
+    checks_versions: ClassVar[bool] = False
+    """Whether preflight asks `check_installed`, besides looking for the modules."""
+    builds: ClassVar[Mapping[str, str]] = {}
+    """Modules that pip alone can't install, each with the way to get it."""
+
+    def check_installed(self) -> None:
+        """Raise an error that says which package is missing, too old or in the way; nothing is
+        imported."""
+
+    def find_modules(self, train: Mapping[str, object], ranks: int) -> dict[str, str]:
+        """Modules that these settings need, each with the setting that needs it."""
+        return {}
+
+    def find_mpi_need(self, train: Mapping[str, object], ranks: int) -> str:
+        """The setting that needs ranks which MPI has started; empty where none does."""
+        return ""
+
+    def explain_rank_limit(self, train: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
+        """Why so many ranks can't train with these settings, and a remedy; None where they can."""
+        return None
+
+
+def find_version(distribution: str) -> str | None:
+    """The version of an installed distribution; None where it is absent."""
+    from importlib import metadata  # slow to import, and only a run of an engine needs it
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

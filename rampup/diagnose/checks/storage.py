@@ -1,0 +1,65 @@
+"""Checks of places: the directory of the runs, and data sets in the cache. `doctor` and `preflight`
+both read them. Nothing is changed."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rampup.core.finding import Finding, Level
+from rampup.datasets import fetch
+from rampup.diagnose.checks import machine
+from rampup.errors import Refused
+
+MIN_FREE_MB, GOOD_FREE_MB = 50, 1000
+MIN_INODES = 1000
+ANOTHER_ROOT = "set RAMPUP_RUNS to a directory that you can write"
+
+
+def data_set(name: str, absent: Level) -> Iterator[Finding]:
+    """A damaged set is a problem for everyone, an absent one only for who needs it."""
+    topic, about = f"data-{name}", f"data set {name}"
+    try:
+        place = fetch.folder(name)
+    except Refused as error:
+        yield Finding(topic, absent, f"{about}: not here", error.message, error.hint)
+        return
+    try:
+        fetch.check_files(name)
+        yield Finding(topic, "ok", f"{about}: {place}")
+    except Refused as error:
+        yield Finding(topic, "problem", f"{about}: damaged", error.message, error.hint)
+
+
+def runs_root_writable(root: Path) -> Iterator[Finding]:
+    about = f"runs live in {root}"
+    place = machine.existing_parent(root)
+    if not place.is_dir():
+        why = f"{place} is not a directory"
+    elif not os.access(place, os.W_OK | os.X_OK):
+        why = f"{place} is not writable"
+    else:
+        yield Finding("runs-root", "ok", about)
+        return
+    yield Finding(
+        "runs-root", "problem", about, f"can't make a run directory in {root}: {why}", ANOTHER_ROOT
+    )
+
+
+def runs_root_room(root: Path) -> Iterator[Finding]:
+    free, inodes = machine.room(root)
+    about = f"room for runs: {free / 1e9:.1f} GB" + (
+        "" if inodes is None else f", {inodes:,} files"
+    )
+    remedy = f"make room (df -h, df -i), or {ANOTHER_ROOT}"
+    if free < MIN_FREE_MB * 1e6:
+        cause = f"only {free / 1e6:.0f} MB are free for runs in {root}, at least {MIN_FREE_MB} are needed"
+        yield Finding("runs-room", "problem", about, cause, remedy)
+    elif inodes is not None and inodes < MIN_INODES:
+        cause = f"only {inodes} files can be made in {root}, at least {MIN_INODES} are needed"
+        yield Finding("runs-room", "problem", about, cause, remedy)
+    elif free < GOOD_FREE_MB * 1e6:
+        yield Finding(
+            "runs-room", "note", about, "checkpoints of a large model may not fit", remedy
+        )
+    else:
+        yield Finding("runs-room", "ok", about)

@@ -1,0 +1,16 @@
+"""Public: what a recipe of the keras engine uses. It subclasses `Task`.
+
+Recipes import this module on the job side, where it loads TensorFlow with Keras 2 (`tf_keras`). It
+defines nothing: it only exports. What does not depend on the engine is in `rampup.recipe`.
+"""
+
+from rampup.data.order import permutation, shard
+from rampup.engines.keras.task import ArrayData, Data, Task
+
+__all__ = [
+    "ArrayData",
+    "Data",
+    "Task",
+    "permutation",
+    "shard",
+]

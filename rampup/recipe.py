@@ -1,0 +1,27 @@
+"""Public: what a recipe uses whichever engine it has, and what its settings check may use.
+
+A settings check runs on the login node, where no framework may be installed. So nothing here
+imports a framework, and numpy is imported only when `read_idx` is called. This module defines
+nothing: it only exports.
+"""
+
+from rampup.core.settings import Settings
+from rampup.core.spec import Needs
+from rampup.datasets.fetch import folder as dataset_folder
+from rampup.datasets.fetch import weights_file
+from rampup.datasets.idx import read_idx
+from rampup.datasets.sets import known_weights, weights_name
+from rampup.errors import RampupError, Refused, nearest
+
+__all__ = [
+    "Needs",
+    "RampupError",
+    "Refused",
+    "Settings",
+    "dataset_folder",
+    "known_weights",
+    "nearest",
+    "read_idx",
+    "weights_file",
+    "weights_name",
+]

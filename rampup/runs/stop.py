@@ -1,0 +1,37 @@
+"""Ending a run: by a request to save and stop, or through its scheduler. `rampup cancel` calls it."""
+
+from rampup.config.clusters import of_run
+from rampup.errors import Refused
+from rampup.rundir.files import RunDir
+from rampup.runs.state import find_job, observe
+from rampup.schedulers import find_scheduler
+from rampup.schedulers.local import stop_supervisor
+
+
+def ask_to_stop(run: RunDir) -> None:
+    """Let the run save after its current step, and end. Only a loop that checks for it can do
+    that."""
+    attempt = run.last_attempt()
+    if attempt is None or not attempt.listens_file.exists():
+        raise Refused(
+            f"nothing in run {run.id} listens: a loop looks at run.should_stop, a recipe from its first step on",
+            f"rampup cancel {run.id}, without --save",
+        )
+    run.record("stop asked", by="rampup cancel --save", attempt=attempt.number)
+    attempt.stop_file.touch()
+
+
+def cancel(run: RunDir) -> None:
+    """Stop a run through its scheduler."""
+    submitted = run.recorded("submitted") or {}
+    job = find_job(run, observe(run).facts, submitted)
+    # a run that waits in a sweep or shares a job: the process that has it reads this record
+    if submitted.get("packed") or submitted.get("waits"):
+        run.record("cancelled", by="rampup cancel")
+    elif job is not None:
+        cluster = of_run(job.cluster, run.config.get("cluster", {}))
+        find_scheduler(cluster.scheduler).cancel(run, cluster, job)
+        run.record("cancelled", by="rampup cancel")
+    else:
+        run.record("cancelled", by="rampup cancel")
+        stop_supervisor(run)

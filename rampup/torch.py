@@ -1,0 +1,21 @@
+"""Public: what a recipe of the torch engine uses. It subclasses `Task` or `Classifier`.
+
+Recipes import this module on the job side, where it loads torch. It defines nothing: it only
+exports. What does not depend on the engine is in `rampup.recipe`.
+"""
+
+from rampup.data.augment import Augment, draws
+from rampup.data.memory import TensorData
+from rampup.data.order import permutation, shard
+from rampup.engines.torch.task import Classifier, Data, Task
+
+__all__ = [
+    "Augment",
+    "Classifier",
+    "Data",
+    "Task",
+    "TensorData",
+    "draws",
+    "permutation",
+    "shard",
+]
