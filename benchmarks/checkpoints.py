@@ -83,8 +83,8 @@ class Loop:
 
     def ours(self) -> None:
         self.saves += 1
-        with self.saving.stalled():
-            self.saving.ready()
+        with self.saving.count_stall():
+            self.saving.wait_until_ready()
             snapshot = self.state.take(self.saves, None, {})
         self.saving.write(snapshot, None)
 

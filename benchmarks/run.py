@@ -20,7 +20,7 @@ from msgspec import convert, to_builtins
 
 from benchmarks import checkpoints, control, images, keras, lightning, slurm, training, watching
 from benchmarks.measure import Line
-from rampup.core import cpu
+from rampup.core import hardware
 
 DOCS = Path("docs/performance.md")
 JSON = Path("bench.json")
@@ -39,7 +39,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
 
 def machine() -> dict[str, Any]:
     return {
-        "cpu": cpu.model_name(),
+        "cpu": hardware.cpu_model(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": version("torch"),

@@ -1,24 +1,62 @@
-"""The errors a user can meet. Raised anywhere, caught once: by the command line, which prints
-message and hint.
+"""The errors that a user can meet, and every exit code of the project.
 
-RampupError                 exit 1   something failed
-├── UsageError              exit 2   the command line does not make sense
-├── Refused                 exit 3   configuration or preflight: nothing was started
-├── SchedulerError          exit 4   the scheduler refused or can't be reached
-├── Superseded              exit 1   on the job side: a newer attempt of the run has begun, this one must not write
-├── NotFinished             exit 101 the run goes on
-└── RunNotFound             exit 102 no such run
+Errors are raised anywhere and caught once: by the command line, which prints message and hint.
+
+RampupError                 exit 1    something failed
+├── UsageError              exit 2    the command line does not make sense
+├── Refused                 exit 3    configuration or preflight: nothing was started
+├── SchedulerError          exit 4    the scheduler refused or can't be reached
+├── Superseded              exit 1    in a job: a newer attempt of the run has begun
+├── StorageError            exit 74   in a job: the run directory can't be written
+├── NotFinished             exit 101  the run has not ended yet
+└── RunNotFound             exit 102  no such run
+
+The exit codes, and which program ends with them:
+
+code      program               meaning
+0         all                   it did what it was asked to do
+1 to 4    rampup                the errors above
+1         worker                the training failed; error-<rank>.json says why
+74        worker                the run directory can't be written (EX_IOERR)
+78        job script            the software environment is not ready (EX_CONFIG)
+85        the user's program    start me again, in a new attempt
+97        rank.py               this rank or another one is not ready
+98        rank.py               the ports are taken; the launcher tries others
+100       rampup run, wait      the run failed
+101       rampup                the run has not ended yet
+102       rampup                no such run
+103       rampup run, wait      the run was cancelled
+104       rampup run, wait      the run reached its time limit
+126, 127  rank.py               the program can't be executed, or was not found
+128 + n   all                   signal n ended it
+130       rampup                Ctrl-C
+
+rank.py runs without rampup and repeats its codes; a test compares them with these.
 """
 
 from collections.abc import Iterable
 
-MOST_LISTED = 60
-OUTCOME_CODES = {"completed": 0, "failed": 100, "cancelled": 103, "timeout": 104}
+STORAGE_FAILED = 74
+ENVIRONMENT_NOT_READY = 78
+START_AGAIN = 85
+RANK_NOT_READY = 97
+PORT_TAKEN = 98
+RUN_FAILED, RUN_CANCELLED, RUN_TIMED_OUT = 100, 103, 104
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+INTERRUPTED = 130
+OUTCOME_CODES = {
+    "completed": 0,
+    "failed": RUN_FAILED,
+    "cancelled": RUN_CANCELLED,
+    "timeout": RUN_TIMED_OUT,
+}
 """Exit codes of `wait` and of a foreground `run`, by the state of the run."""
+MOST_LISTED = 60
 
 
 class RampupError(Exception):
-    """What failed, with the value received; `hint` is one command or edit that helps."""
+    """The message says what failed, with the value received; the hint is one command or edit that
+    helps."""
 
     exit_code = 1
 
@@ -43,7 +81,7 @@ class SchedulerError(RampupError):
 
 
 class Superseded(RampupError):
-    """A newer attempt of the run has begun: whoever still works for an older one leaves quietly."""
+    """A newer attempt of the run has begun: a process of an older one ends quietly."""
 
 
 class NotFinished(RampupError):
@@ -55,8 +93,8 @@ class RunNotFound(RampupError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The hint for an unknown name: the closest known one, and the list; of a long one the closest
-    ones."""
+    """Return the hint for an unknown name: the closest known one, and the list. Of a long list only
+    the closest names are shown."""
     import difflib  # only a mistake pays for it
 
     names = sorted(known)

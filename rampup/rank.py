@@ -1,9 +1,9 @@
-"""One rank: learn who it is, meet the others, then become the user's program. Copied into every run
-directory.
+"""One rank: find out which rank this is, meet the others, then become the user's program. Copied
+into every run directory.
 
-Started once per rank by a launcher, on a node that may have nothing but an old Python: standard
-library only, Python >= 3.6, imports nothing of rampup. The argv to run is read from config.json, so
-no user value ever passes through a shell.
+A launcher starts it once per rank, on a node that may have nothing but an old Python: it uses the
+standard library only, runs on Python >= 3.6, and imports nothing of rampup. It reads the argv to run
+from config.json, so no user value ever passes through a shell.
 """
 
 import argparse
@@ -22,28 +22,29 @@ from typing import Any, Dict, List, Optional
 PORT_TAKEN = 98
 """Exit code: rank 0 could not bind its ports; the launcher tries the next block."""
 NOT_READY = 97
-"""Exit code: this rank, or the world around it, is not as it must be. Its words tell."""
+"""Exit code: this rank, or the world around it, is not as it must be. Its message says why."""
 AGAIN = 85
 """Exit code of a user's program: start me again."""
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""Exit codes of a shell for a program that can't be started."""
 PORT_BLOCKS, PORTS_IN_BLOCK, FIRST_PORT = 1124, 16, 12000
 """Below 32768, where the kernel starts to hand out ports by itself."""
 SIOCGIFADDR = 0x8915
 
 
 class NotReadyError(Exception):
-    """What is wrong, and one thing that helps."""
+    """The message says what is wrong, the hint one thing that helps."""
 
     def __init__(self, message: str, hint: str, code: int = NOT_READY) -> None:
         super().__init__(message)
         self.message, self.hint, self.code = message, hint, code
 
 
-# who am I -----------------------------------------------------------------------------------------
+# which rank is this -----------------------------------------------------------------------------------------
 
 
-def place() -> Dict[str, int]:
-    """Who the environment says that this is: torchrun's and Open MPI's own words, or those of
-    Slurm's task."""
+def rank_from_environment() -> Dict[str, int]:
+    """Read which rank this is from the variables of torchrun, of Open MPI, or of Slurm's task."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
     elif "OMPI_COMM_WORLD_RANK" in os.environ:
@@ -57,9 +58,9 @@ def place() -> Dict[str, int]:
     return {"rank": rank, "local_rank": local_rank, "size": size, "here": here}
 
 
-def parse(argv: List[str]) -> argparse.Namespace:
-    """What the launcher says; what it leaves out is in the environment of the task."""
-    slurm, found = os.environ, place()
+def parse_options(argv: List[str]) -> argparse.Namespace:
+    """Read the launcher's options; what it leaves out is in the environment of the task."""
+    slurm, found = os.environ, rank_from_environment()
     parser = argparse.ArgumentParser(prog="rank.py")
     parser.add_argument("run_dir")
     parser.add_argument("--attempt", type=int, required=True)
@@ -101,11 +102,12 @@ def parse(argv: List[str]) -> argparse.Namespace:
 
 
 def read_config(options: argparse.Namespace) -> Dict[str, Any]:
-    """config.json, when this node sees the same run directory as the node where the job began."""
+    """Return config.json, once this node sees the same run directory as the node where the job
+    began."""
     path = os.path.join(options.run_dir, "run.json")
     deadline = time.time() + options.files_within
     while options.run_hash:
-        found = hash_of(path)
+        found = file_hash(path)
         if found == options.run_hash:
             break
         if time.time() > deadline:
@@ -119,7 +121,7 @@ def read_config(options: argparse.Namespace) -> Dict[str, Any]:
         return json.load(file)  # type: ignore[no-any-return]
 
 
-def hash_of(path: str) -> Optional[str]:
+def file_hash(path: str) -> Optional[str]:
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -127,7 +129,7 @@ def hash_of(path: str) -> Optional[str]:
         return None
 
 
-def check_size(options: argparse.Namespace, config: Dict[str, Any]) -> None:
+def check_world_size(options: argparse.Namespace, config: Dict[str, Any]) -> None:
     resources = config["resources"]
     per_node = resources["tasks_per_node"]
     asked = resources.get("nodes", 1) * per_node
@@ -142,16 +144,16 @@ def check_size(options: argparse.Namespace, config: Dict[str, Any]) -> None:
 # the context --------------------------------------------------------------------------------------
 
 
-def port_of(identity: str, retry: int) -> int:
-    """The first port of the block that belongs to this attempt, the same on every node without
-    asking anyone."""
+def first_port(identity: str, retry: int) -> int:
+    """Return the first port of the block that belongs to this attempt. Every node computes the same
+    one, without asking."""
     block = (zlib.crc32(identity.encode("utf-8", "surrogateescape")) + retry) % PORT_BLOCKS
     return FIRST_PORT + PORTS_IN_BLOCK * block
 
 
-def threads_of(asked: int, granted: int, local_world: int) -> int:
-    """Threads of one rank: CPUs that were asked for, what the user exported, CPUs that were
-    granted, a fair share."""
+def count_threads(asked: int, granted: int, local_world: int) -> int:
+    """Return the threads of one rank: the CPUs that were asked for, what the user exported, the CPUs
+    that were granted, or a fair share."""
     if asked:
         return asked
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
@@ -165,9 +167,9 @@ def threads_of(asked: int, granted: int, local_world: int) -> int:
     return max(1, there // local_world)
 
 
-def interface_to(address: str) -> str:
-    """The network interface that leads there. gloo looks its own host name up otherwise, which may
-    not exist."""
+def find_interface(address: str) -> str:
+    """Return the network interface that leads to an address. Otherwise gloo looks up its own host
+    name, which may not exist."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))  # sends nothing: the kernel only chooses the way
@@ -184,11 +186,12 @@ def interface_to(address: str) -> str:
     return ""
 
 
-def context_of(options: argparse.Namespace, config: Dict[str, Any]) -> Dict[str, str]:
-    """The variables of torchrun, and TF_CONFIG: a script written for either runs unchanged."""
-    port = port_of("%s/%d" % (options.run_dir, options.attempt), options.port_retry)
+def build_context(options: argparse.Namespace, config: Dict[str, Any]) -> Dict[str, str]:
+    """Return the variables of torchrun and of rampup: a script written for torchrun runs
+    unchanged."""
+    port = first_port("%s/%d" % (options.run_dir, options.attempt), options.port_retry)
     threads = str(
-        threads_of(
+        count_threads(
             config["resources"].get("cpus_per_task") or 0, options.cpus, options.local_world_size
         )
     )
@@ -210,15 +213,15 @@ def context_of(options: argparse.Namespace, config: Dict[str, Any]) -> Dict[str,
         "RAMPUP_NODE": options.node,
         "RAMPUP_STOP_AT": options.stop_at,
     }
-    interface = interface_to(options.master_addr) if sys.platform.startswith("linux") else ""
+    interface = find_interface(options.master_addr) if sys.platform.startswith("linux") else ""
     if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
         context["GLOO_SOCKET_IFNAME"] = interface
     return {name: str(value) for name, value in context.items()}
 
 
-def tensorflow_config(addresses: List[str], rank: int, port: int) -> str:
-    """TF_CONFIG: one worker per rank, each with a port of this attempt's block; empty if the block
-    is too small."""
+def build_tf_config(addresses: List[str], rank: int, port: int) -> str:
+    """Return TF_CONFIG: one worker per rank, each with a port of this attempt's block; empty if the
+    block is too small."""
     before = [addresses[:index].count(address) for index, address in enumerate(addresses)]
     if max(before) + 1 >= PORTS_IN_BLOCK - 1:
         return ""
@@ -229,9 +232,9 @@ def tensorflow_config(addresses: List[str], rank: int, port: int) -> str:
 # meeting the others -------------------------------------------------------------------------------
 
 
-def meet(options: argparse.Namespace, port: int, config_hash: str) -> List[str]:
-    """Every rank is here, knows the same settings and reaches rank 0; returns their addresses, in
-    order.
+def rendezvous(options: argparse.Namespace, port: int, config_hash: str) -> List[str]:
+    """Make sure that every rank is there, has the same settings and reaches rank 0; return their
+    addresses, in order.
 
     Rank 0 collects one line from each other rank and answers all of them, so a missing or odd rank
     is named within seconds, before a framework would wait for minutes.
@@ -247,24 +250,27 @@ def meet(options: argparse.Namespace, port: int, config_hash: str) -> List[str]:
     me["hosts"], me["per_node"] = options.hosts, options.local_world_size
     if options.world_size == 1:
         return [options.master_addr]
-    place = (options.master_addr, port + PORTS_IN_BLOCK - 1)
+    meeting_point = (options.master_addr, port + PORTS_IN_BLOCK - 1)
     deadline = time.time() + options.meet_within
-    verdict = collect(place, me, deadline) if options.rank == 0 else report_to(place, me, deadline)
+    if options.rank == 0:
+        verdict = collect_ranks(meeting_point, me, deadline)
+    else:
+        verdict = report_to_first_rank(meeting_point, me, deadline)
     if "problem" in verdict:
         raise NotReadyError(verdict["problem"], verdict["hint"])
     return verdict["addresses"]  # type: ignore[no-any-return]
 
 
-def collect(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
-    """Rank 0's part."""
-    here = {0: (place[0], me, None)}  # type: Dict[int, Any]
+def collect_ranks(meeting_point: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
+    """Rank 0's part: collect one line from every other rank, and answer all of them."""
+    here = {0: (meeting_point[0], me, None)}  # type: Dict[int, Any]
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            server.bind(("", place[1]))
+            server.bind(("", meeting_point[1]))
         except OSError:  # free a moment ago
             raise NotReadyError(
-                "port %d is taken" % place[1], "the next block is tried", PORT_TAKEN
+                "port %d is taken" % meeting_point[1], "the next block is tried", PORT_TAKEN
             )
         server.listen(me["size"])
         while len(here) < me["size"] and time.time() < deadline:
@@ -273,16 +279,13 @@ def collect(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
                 caller, address = server.accept()
                 caller.settimeout(5)
                 other = json.loads(caller.makefile("r").readline())
-                if (
-                    other["run"] == me["run"]
-                    and other["size"] > other["rank"] >= 0
-                    and "hash" in other
-                ):
+                known = other["run"] == me["run"] and "hash" in other
+                if known and other["size"] > other["rank"] >= 0:
                     here[other["rank"]] = (address[0], other, caller)
             except (OSError, ValueError, TypeError, KeyError):
                 # nobody came in time, or a stranger knocked
                 continue
-    verdict = judge(me, here)
+    verdict = check_ranks(me, here)
     for _, _, caller in here.values():
         if caller is not None:
             try:
@@ -292,20 +295,19 @@ def collect(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
     return verdict
 
 
-def judge(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
+def check_ranks(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
+    """Return the addresses of all ranks, or the problem: a rank is missing or has other
+    settings."""
     missing = [rank for rank in range(me["size"]) if rank not in here]
     if missing:
         others = ", ".join("%d on %s" % (rank, here[rank][1]["node"]) for rank in sorted(here))
-        absent = ", ".join(named(rank, me) for rank in missing)
+        absent = ", ".join(describe_missing(rank, me) for rank in missing)
         return {
             "problem": "rank %s did not come; here are: %s" % (absent, others),
             "hint": "see the log of the missing rank; its node must reach %s" % me["node"],
         }
-    odd = [
-        other
-        for _, other, _ in here.values()
-        if other["hash"] != me["hash"] or other["size"] != me["size"]
-    ]
+    mine = (me["hash"], me["size"])
+    odd = [other for _, other, _ in here.values() if (other["hash"], other["size"]) != mine]
     if odd:
         return {
             "problem": "rank %d on node %s has other settings than rank 0"
@@ -315,19 +317,19 @@ def judge(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
     return {"addresses": [here[rank][0] for rank in range(me["size"])]}
 
 
-def named(rank: int, me: Dict[str, Any]) -> str:
-    """A rank that is not here, with the node where it must be, if that is known."""
+def describe_missing(rank: int, me: Dict[str, Any]) -> str:
+    """Return the number of a missing rank, with the node where it must be, if that is known."""
     hosts = me["hosts"].split(",") if me["hosts"] else []
     node = rank // me["per_node"]
     return "%d on %s" % (rank, hosts[node]) if node < len(hosts) else str(rank)
 
 
-def report_to(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
-    """The part of every other rank: try until rank 0 listens."""
+def report_to_first_rank(meeting_point: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
+    """The part of every other rank: try until rank 0 answers."""
     why = ""
     while time.time() < deadline:
         try:
-            with socket.create_connection(place, timeout=2) as server:
+            with socket.create_connection(meeting_point, timeout=2) as server:
                 server.sendall((json.dumps(me) + "\n").encode())
                 server.settimeout(max(1.0, deadline + 5 - time.time()))
                 answer = server.makefile("r").readline()
@@ -339,7 +341,7 @@ def report_to(place: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]
         time.sleep(0.05)
     return {
         "problem": "rank %d on node %s can't reach rank 0 at %s:%d: %s"
-        % (me["rank"], me["node"], *place, why),
+        % (me["rank"], me["node"], *meeting_point, why),
         "hint": "nodes must reach each other on ports %d to %d"
         % (FIRST_PORT, FIRST_PORT + PORT_BLOCKS * PORTS_IN_BLOCK),
     }
@@ -370,10 +372,10 @@ def log_to_file(path: str) -> None:
 
 
 def prepare(options: argparse.Namespace) -> Any:
-    """The program and its environment, when everything is as it must be."""
+    """Return the program and its environment, if everything is as it must be."""
     config = read_config(options)
-    check_size(options, config)
-    context = context_of(options, config)
+    check_world_size(options, config)
+    context = build_context(options, config)
     port, last = int(context["MASTER_PORT"]), PORTS_IN_BLOCK - 1
     needed = [port, port + last] if options.rank == 0 and options.world_size > 1 else []
     if "TORCHELASTIC_RUN_ID" in os.environ:  # its agent listens on the first one already
@@ -383,18 +385,18 @@ def prepare(options: argparse.Namespace) -> Any:
     taken = [number for number in needed if not port_is_free(number)]
     if taken:
         raise NotReadyError("port %d is taken" % taken[0], "the next block is tried", PORT_TAKEN)
-    config_hash = hash_of(os.path.join(options.run_dir, "config.json")) or ""
-    addresses = meet(options, port, config_hash)
-    tensorflow = tensorflow_config(addresses, options.rank, port) if options.world_size > 1 else ""
+    config_hash = file_hash(os.path.join(options.run_dir, "config.json")) or ""
+    addresses = rendezvous(options, port, config_hash)
+    tensorflow = build_tf_config(addresses, options.rank, port) if options.world_size > 1 else ""
     if tensorflow:
         context["TF_CONFIG"] = tensorflow
     if config.get("cwd"):
         os.chdir(config["cwd"])
-    return container_of(config) + config["argv"], dict(os.environ, **context)
+    return container_command(config) + config["argv"], dict(os.environ, **context)
 
 
-def leave(error: Exception, options: argparse.Namespace) -> None:
-    """Say why, where people look and where readers look, and end."""
+def fail(error: Exception, options: argparse.Namespace) -> None:
+    """Report the error, in the log for people and in a file for readers, and end."""
     message = getattr(error, "message", "") or "rank %d on node %s: %s" % (
         options.rank,
         options.node,
@@ -404,7 +406,7 @@ def leave(error: Exception, options: argparse.Namespace) -> None:
     code = getattr(error, "code", NOT_READY)
     sys.stderr.write("rampup: %s\nhint: %s\n" % (message, hint))
     if code == PORT_TAKEN:
-        # srun ends with the highest code of all tasks, so the launcher is told by a file
+        # srun ends with the highest code of all tasks, so the launcher looks for a file
         open(attempt_file(options, "port-taken"), "w").close()
     else:
         facts = {
@@ -418,76 +420,69 @@ def leave(error: Exception, options: argparse.Namespace) -> None:
             with open(attempt_file(options, "error-%d.json" % options.rank), "w") as file:
                 json.dump(facts, file)
         except OSError:
-            # the run directory is what is missing; the words above are in Slurm's own log
+            # the run directory is what is missing; the message above is in Slurm's own log
             pass
     sys.stderr.flush()
     os._exit(code)
 
 
-def become(argv: List[str], env: Dict[str, str]) -> None:
+def exec_program(argv: List[str], env: Dict[str, str]) -> None:
     try:
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         sys.stderr.write("rampup: can't start %s: %s\n" % (argv[0], error.strerror))
         sys.stderr.flush()
-        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+        os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
 
 
-def container_of(config: Dict[str, Any]) -> List[str]:
-    """The words before the program, when that is inside an image; the job knows which program opens
-    it."""
+def container_command(config: Dict[str, Any]) -> List[str]:
+    """Return the command that opens the image, where the program is inside of one. The job knows
+    which container program this node has."""
     words = config.get("environment", {}).get("container") or []
     inside = "TORCHELASTIC_RUN_ID" in os.environ  # the agent is in there already, and we with it
-    return (
-        [os.environ.get("RAMPUP_CONTAINER", words[0]), *words[1:]] if words and not inside else []
-    )
+    if inside or not words:
+        return []
+    return [os.environ.get("RAMPUP_CONTAINER", words[0]), *words[1:]]
 
 
-def agent_of(options: argparse.Namespace) -> List[str]:
-    """The agent of this node. It starts rank.py again for each rank, with what this one was
-    told."""
+def agent_command(options: argparse.Namespace) -> List[str]:
+    """Return the command of torchrun's agent for this node. The agent starts rank.py again for each
+    rank, with the options of this one."""
     config = read_config(options)
-    program, container = config["argv"][0], container_of(config)
+    program, container = config["argv"][0], container_command(config)
     own = "python" if container else sys.executable  # an image has its own
-    port = port_of("%s/%d" % (options.run_dir, options.attempt), options.port_retry)
+    port = first_port("%s/%d" % (options.run_dir, options.attempt), options.port_retry)
     if options.rank == 0 and not port_is_free(port):
         raise NotReadyError("port %d is taken" % port, "the next block is tried", PORT_TAKEN)
+    # the one with torch
+    python = program if os.path.basename(program).startswith("python") else own
+    torchrun = [python, "-m", "torch.distributed.run", "--no-python", "--max-restarts=0"]
+    torchrun += ["--nnodes=%d" % options.world_size, "--nproc-per-node=%d" % options.agent]
+    torchrun += ["--node-rank=%d" % options.rank, "--master-addr=" + options.master_addr]
+    torchrun += ["--master-port=%d" % port]
     rest = [word for word in sys.argv[1:] if not word.startswith("--agent")]
-    return [
-        *container,
-        program if os.path.basename(program).startswith("python") else own,  # who has torch
-        *(
-            "-m",
-            "torch.distributed.run",
-            "--nnodes=%d" % options.world_size,
-            "--nproc-per-node=%d" % options.agent,
-        ),
-        *(
-            "--node-rank=%d" % options.rank,
-            "--master-addr=" + options.master_addr,
-            "--master-port=%d" % port,
-        ),
-        *("--max-restarts=0", "--no-python", own, "-I", "-S", os.path.abspath(__file__)),
-        *rest,
-    ]
+    return container + torchrun + [own, "-I", "-S", os.path.abspath(__file__)] + rest
 
 
-def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) -> None:
-    """Run a user's program as a child. Where its 85 would make srun kill the others in their save,
-    leave word in a file instead and end well. Slurm's signals go to all processes of a step, so the
-    child has them too; torchrun and Open MPI signal only what they have started."""
+def run_and_wait(argv: List[str], env: Dict[str, str], options: argparse.Namespace) -> None:
+    """Run a user's program as a child, and end with its exit code.
+
+    Its code 85 would make srun kill the other ranks while they save, so it becomes a file and the
+    code 0. Slurm's signals go to all processes of a step, so the child gets them too; torchrun and
+    Open MPI signal only the process that they have started.
+    """
     alone = "TORCHELASTIC_RUN_ID" in env or "OMPI_COMM_WORLD_RANK" in env
     child = os.fork()
     if child == 0:
         die_with_parent()
-        become(argv, env)
+        exec_program(argv, env)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, (lambda got, frame: os.kill(child, got)) if alone else signal.SIG_IGN)
     status = os.waitpid(child, 0)[1]
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     if code == AGAIN:
         try:
-            # where the program has said why, that stays
+            # a reason that the program itself has written stays
             with open(attempt_file(options, "again"), "x") as file:
                 file.write("asked\n")
         except FileExistsError:
@@ -497,8 +492,8 @@ def stay_for(argv: List[str], env: Dict[str, str], options: argparse.Namespace) 
 
 
 def die_with_parent() -> None:
-    """Open MPI kills what it has started, not what that has started. Linux only:
-    PR_SET_PDEATHSIG."""
+    """End this process with its parent: Open MPI kills only the processes that it has started
+    itself. Linux only: PR_SET_PDEATHSIG."""
     if sys.platform.startswith("linux"):
         import ctypes
 
@@ -506,19 +501,21 @@ def die_with_parent() -> None:
 
 
 def main() -> None:
-    options = parse(sys.argv[1:])
+    options = parse_options(sys.argv[1:])
     # Slurm's warning: only for a program that asks for it
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
         if options.agent:
-            become(agent_of(options), dict(os.environ, OMP_NUM_THREADS=str(options.cpus or 1)))
+            exec_program(
+                agent_command(options), dict(os.environ, OMP_NUM_THREADS=str(options.cpus or 1))
+            )
         argv, env = prepare(options)
         log_to_file(attempt_file(options, "rank-%d.log" % options.rank))
     except (NotReadyError, OSError, ValueError) as error:
-        leave(error, options)
+        fail(error, options)
     if options.stay:
-        stay_for(argv, env, options)
-    become(argv, env)
+        run_and_wait(argv, env, options)
+    exec_program(argv, env)
 
 
 if __name__ == "__main__":

@@ -21,22 +21,22 @@ from rampup.core import moved
 from rampup.errors import Superseded
 from rampup.rundir.files import RunDir
 from rampup.runtime import failure
-from rampup.runtime.context import RankContext, from_environ
-from rampup.runtime.job import Job, Outcome, open_job
+from rampup.runtime.context import RankContext, read_context
+from rampup.runtime.job import Job, TrainingResult, open_job
 
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m rampup.worker RUN_DIR", file=sys.stderr)
         return 2
-    run, context = RunDir(Path(arguments[0]).absolute()), from_environ()
+    run, context = RunDir(Path(arguments[0]).absolute()), read_context()
     try:
         work(run, context)
     except Superseded as error:  # the results of this attempt no longer matter
         print(error.message, file=sys.stderr, flush=True)
         return 1
     except Exception as error:
-        return failure.report(error, run.attempt(context.attempt), context.rank)
+        return failure.report_failure(error, run.attempt(context.attempt), context.rank)
     return 0
 
 
@@ -53,7 +53,7 @@ def work(run: RunDir, context: RankContext) -> None:
         job.close()
 
 
-def _record_end(job: Job, outcome: Outcome) -> None:
+def _record_end(job: Job, outcome: TrainingResult) -> None:
     job.metrics.flush()
     phases = job.phases.summary()
     job.events.write(
@@ -63,7 +63,7 @@ def _record_end(job: Job, outcome: Outcome) -> None:
         best=msgspec.to_builtins(outcome.best),
         phases=phases,
         checkpoint=outcome.checkpoint,
-        checkpoints=job.saving.cost.of(phases["wall"]),
+        checkpoints=job.saving.cost.summarize(phases["wall"]),
     )
 
 

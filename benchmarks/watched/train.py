@@ -20,9 +20,8 @@ from rampup.engines.torch.gradients import LocalGradients
 from rampup.engines.torch.parts import RunningLoss
 from rampup.recipes.mnist.train import Mnist
 from rampup.runtime.telemetry.metrics import MetricsWriter
-from rampup.runtime.telemetry.phases import Phases
-from rampup.runtime.telemetry.progress import Progress
-from rampup.runtime.telemetry.sampler import tree_usage
+from rampup.runtime.telemetry.progress import Phases, Progress
+from rampup.runtime.telemetry.sampler import read_tree_usage
 
 
 class Watched(Mnist):
@@ -69,7 +68,7 @@ def put_stopwatch(part: str, owner: type, method: str) -> None:
 def around() -> dict[str, float]:
     """CPU seconds so far: of this process's other threads, and of rampup's processes around it."""
     own = time.process_time()
-    return {"threads": own - time.thread_time(), "processes": tree_usage([command()])[1] - own}
+    return {"threads": own - time.thread_time(), "processes": read_tree_usage([command()])[1] - own}
 
 
 def command() -> int:

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from rampup.cli import output
+from rampup.rundir import checkpoints
+from rampup.rundir.checkpoints import Damaged
 from rampup.rundir.files import RunDir
-from rampup.rundir.manifest import Damaged
-from rampup.runtime.checkpoints import store as checkpoint
 
 MB = 1e6
 
@@ -36,7 +36,7 @@ def show_checkpoints(run: RunDir, verify: bool, as_json: bool) -> int:
 def describe(run: RunDir, verify: bool) -> list[dict[str, Any]]:
     """Describe all, the newest first. `sound` is None where the files were not read; the manifest
     always is."""
-    rows = [describe_one(run, step, verify) for step in checkpoint.steps_of(run)]
+    rows = [describe_one(run, step, verify) for step in checkpoints.list_steps(run)]
     best = best_step(run)
     return [{**row, "best": row["step"] == best} for row in rows]
 
@@ -44,13 +44,13 @@ def describe(run: RunDir, verify: bool) -> list[dict[str, Any]]:
 def describe_one(run: RunDir, step: int, verify: bool) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(("t", "bytes", "attempt", "world_size", "sound"))
     try:
-        found = checkpoint.read(run, step)
+        found = checkpoints.read_checkpoint(run, step)
         facts["t"] = found.manifest["t"]
         facts["bytes"] = found.size
         facts["attempt"] = found.manifest["attempt"]
         facts["world_size"] = found.meta.get("world_size")
         if verify:
-            checkpoint.verified(run, step)
+            checkpoints.verify_checkpoint(run, step)
             facts["sound"] = True
     except Damaged as error:
         return {"step": step, **facts, "sound": False, "fault": error.fault}
@@ -59,9 +59,9 @@ def describe_one(run: RunDir, step: int, verify: bool) -> dict[str, Any]:
 
 def best_step(run: RunDir) -> int | None:
     """Return the best step, by what the newest checkpoint that can be read knows."""
-    for step in checkpoint.steps_of(run):
+    for step in checkpoints.list_steps(run):
         try:
-            best = checkpoint.read(run, step).meta.get("best")
+            best = checkpoints.read_checkpoint(run, step).meta.get("best")
         except Damaged:
             continue
         return int(best["step"]) if best else None

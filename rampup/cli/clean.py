@@ -12,11 +12,11 @@ from rampup.cli import output
 from rampup.cli.checkpoints import MB, best_step
 from rampup.cli.options import complete_run, dry_run_option, json_option
 from rampup.errors import RampupError, Refused
+from rampup.rundir import checkpoints
 from rampup.rundir import find as runs
-from rampup.rundir.files import RunDir
-from rampup.rundir.manifest import Damaged
+from rampup.rundir.checkpoints import Damaged
+from rampup.rundir.files import RunDir, checkpoint_name
 from rampup.runs.state import state_of
-from rampup.runtime.checkpoints import store as checkpoint
 
 
 @click.command()
@@ -59,8 +59,8 @@ def refuse_unless_ended(run: RunDir) -> None:
 
 def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
     kept = [] if everything else needed_steps(run)
-    unneeded = [run.checkpoint(step) for step in checkpoint.steps_of(run) if step not in kept]
-    unneeded += checkpoint.half_written(run)
+    unneeded = [run.checkpoint(step) for step in checkpoints.list_steps(run) if step not in kept]
+    unneeded += checkpoints.list_half_written(run)
     if everything and run.checkpoints.is_dir():
         unneeded = list(run.checkpoints.iterdir())
     freed = sum(folder_size(path) for path in unneeded)
@@ -70,7 +70,7 @@ def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
     return {
         "id": run.id,
         "removed": sorted(path.name for path in unneeded),
-        "kept": [f"step-{step}" for step in kept],
+        "kept": [checkpoint_name(step) for step in kept],
         "freed_bytes": freed,
     }
 
@@ -78,10 +78,10 @@ def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
 def needed_steps(run: RunDir) -> list[int]:
     """Return the newest sound one and the best; all of them when none is sound, because something
     of them may be saved."""
-    steps, best = checkpoint.steps_of(run), best_step(run)
+    steps, best = checkpoints.list_steps(run), best_step(run)
     for step in steps:
         try:
-            checkpoint.verified(run, step)
+            checkpoints.verify_checkpoint(run, step)
         except Damaged:
             continue
         if best is None or best == step or best not in steps:
@@ -93,7 +93,7 @@ def needed_steps(run: RunDir) -> list[int]:
 def remove(path: Path) -> None:
     """Remove a checkpoint, by one rename first: no reader meets half of it."""
     try:
-        trash = path.with_name(f"{checkpoint.TRASH}{time.time_ns()}")
+        trash = path.with_name(f"{checkpoints.TRASH}{time.time_ns()}")
         path.rename(trash)
         shutil.rmtree(trash)
     except OSError as error:

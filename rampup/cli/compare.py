@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from rampup.cli import output
 from rampup.cli.list import age, describe_briefly, state_words
+from rampup.core.metrics import is_number
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
-from rampup.rundir.schema import number
 from rampup.runs.state import observe, states_of
 from rampup.study import columns as side_by_side
 from rampup.study.members import Study
@@ -104,7 +104,7 @@ def sort_rows(rows: Sequence[Row], name: str) -> list[Row]:
     empty: list[Row] = []
     for row in rows:
         value = row.values.get(name)
-        kind = numbers if number(value) else empty if value is None else words
+        kind = numbers if is_number(value) else empty if value is None else words
         kind.append(row)
     descending = side_by_side.more_is_better(name, [row.config for row in rows])
     numbers.sort(key=lambda row: row.values[name], reverse=descending)
@@ -113,7 +113,7 @@ def sort_rows(rows: Sequence[Row], name: str) -> list[Row]:
 
 
 def is_number_or_empty(row: Row, name: str) -> bool:
-    return row.values.get(name) is None or number(row.values[name])
+    return row.values.get(name) is None or is_number(row.values[name])
 
 
 def cell(row: Row, name: str) -> str:

@@ -103,7 +103,7 @@ def hold(
     from rampup.drill.drill import Drill
     from rampup.rundir import find as runs
 
-    name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{spec.name}-{runs.new_id()}"
+    name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{spec.name}-{runs.new_run_id()}"
     root = runs.default_root(spec.cluster) / "drills" / name
     output.say(f"a drill of {output.count(len(wanted), 'fault')}, in {root}")
     done = False

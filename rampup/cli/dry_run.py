@@ -11,7 +11,7 @@ from rampup.cli import output
 from rampup.cli.run import say_notes
 from rampup.core import environment
 from rampup.core.spec import RunSpec
-from rampup.core.times import seconds_of
+from rampup.core.units import parse_time_limit_s
 from rampup.diagnose.preflight import preflight
 from rampup.rundir import find as runs
 from rampup.runs.plan import find_program, make_plan
@@ -101,4 +101,4 @@ def shown(value: Any) -> str:
 
 def node_hours(spec: RunSpec) -> float | None:
     limit = spec.resources.time
-    return spec.resources.nodes * seconds_of(limit) / 3600 if limit else None
+    return spec.resources.nodes * parse_time_limit_s(limit) / 3600 if limit else None

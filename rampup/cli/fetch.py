@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from rampup.cli import output
 from rampup.cli.options import dry_run_option, json_option
 from rampup.datasets import fetch
-from rampup.datasets.sets import DataSet, all_sets, named
+from rampup.datasets.sets import DataSet, known_sets, named
 from rampup.errors import Refused, UsageError
 
 BAR_WIDTH = 30
@@ -21,7 +21,7 @@ def complete_set(
 ) -> list[CompletionItem]:
     return [
         CompletionItem(data.name, help=data.about)
-        for data in all_sets()
+        for data in known_sets()
         if data.name.startswith(incomplete)
     ]
 
@@ -50,7 +50,7 @@ def command(name: str | None, given: Path | None, dry_run: bool, as_json: bool) 
 
 
 def list_sets(as_json: bool) -> None:
-    known = all_sets()
+    known = known_sets()
     states = {data.name: state_of(data.name) for data in known}
     if as_json:
         output.emit_json([describe(data, states[data.name]) for data in known])
@@ -68,7 +68,7 @@ def state_of(name: str) -> str:
     except Refused:
         return "absent"
     try:
-        fetch.check(name)
+        fetch.check_files(name)
     except Refused:
         return "damaged"
     return "present"
@@ -86,9 +86,9 @@ def describe(data: DataSet, state: str) -> dict[str, object]:
 
 
 def show_sources(data: DataSet, given: Path | None, as_json: bool) -> None:
-    from rampup.datasets.sources import sources_of
+    from rampup.datasets.sources import list_sources
 
-    labels = [source.label for source in sources_of(data, given)]
+    labels = [source.label for source in list_sources(data, given)]
     state = state_of(data.name)
     if as_json:
         output.emit_json({**describe(data, state), "sources": labels})

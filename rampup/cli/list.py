@@ -14,7 +14,7 @@ from rampup.cli.options import json_option, study_option
 from rampup.cli.selection import report_states, select_all
 from rampup.rundir import find
 from rampup.rundir.files import AttemptDir
-from rampup.rundir.history import spent_s
+from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
 from rampup.runs.state import Observation, State, observe, states_of
 
@@ -89,7 +89,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
     run, attempt, facts = seen
-    name, created = find.told_by_name(run)
+    name, created = find.parse_run_name(run)
     # the directory of most runs is not read a second time
     several = attempt is not None and attempt.number > 1
     earlier = run.attempts()[-2::-1] if several else []
@@ -109,10 +109,10 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
 
 def total_s(seen: Observation, earlier: list[AttemptDir]) -> float | None:
     """Return the seconds over all attempts. `look` has read the newest; most runs have no other."""
-    last = spent_s(seen.attempt, seen.facts) if seen.attempt else None
+    last = attempt_duration_s(seen.attempt, seen.facts) if seen.attempt else None
     if not earlier:
         return last
-    known = [seconds for it in earlier if (seconds := spent_s(it, it.facts)) is not None]
+    known = [seconds for it in earlier if (seconds := attempt_duration_s(it, it.facts)) is not None]
     return sum(known) + (last or 0.0) if known else last
 
 

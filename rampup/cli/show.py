@@ -10,9 +10,9 @@ from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_
 from rampup.cli.options import json_option, run_argument
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
 from rampup.rundir import find as runs
-from rampup.rundir.damage import damage_of
+from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
-from rampup.rundir.history import attempts_of, effective_ratio
+from rampup.rundir.history import effective_ratio, read_attempts
 from rampup.runs.summary import checkpoints_of, describe, phases_of, total_wall_s
 from rampup.schedulers.base import Usage
 
@@ -49,7 +49,7 @@ def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_
 def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any]:
     """Return what only the JSON of `show` has. `tries` are the attempts: `attempts` is their
     number already."""
-    attempts = attempts_of(run)
+    attempts = read_attempts(run)
     return {
         "phases": phases_of(run),
         "usage": usage_json(usage, state),
@@ -96,7 +96,7 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None:
         print(line)
     show_attempts(run)
     show_settings(run)
-    for words in damage_of(run):
+    for words in find_damage(run):
         output.say(f"note: {words}")
     output.next_step(next_command(run, state))
 
@@ -112,7 +112,7 @@ def read_cause(run: RunDir, facts: dict[str, Any]) -> str:
 
 def show_attempts(run: RunDir) -> None:
     """Show what each of several attempts did, and what the interruptions cost."""
-    found = attempts_of(run)
+    found = read_attempts(run)
     if len(found) < 2:
         return
     ratio = effective_ratio(found)

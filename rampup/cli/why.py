@@ -9,7 +9,7 @@ from rampup.cli.options import json_option, run_argument
 from rampup.diagnose.why.clues import Clue
 from rampup.diagnose.why.explain import Answer, explain
 from rampup.rundir import find as runs
-from rampup.rundir.damage import damage_of
+from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
 
 
@@ -36,7 +36,7 @@ def command(run: str | None, as_json: bool) -> int:
         print(line)
     if answer.finding.remedy:
         print(f"{output.paint('hint:', output.BOLD)} {answer.finding.remedy}")
-    for words in damage_of(found):
+    for words in find_damage(found):
         output.say(f"note: {words}")
     output.next_step(next_command(found, answer))
     return 0
@@ -61,7 +61,7 @@ def as_object(run: RunDir, answer: Answer) -> dict[str, Any]:
             {"file": clue.file, "line": clue.line, "text": clue.text} for clue in answer.evidence
         ],
         "before": list(answer.before),
-        "damage": damage_of(run),
+        "damage": find_damage(run),
         "next": next_command(run, answer),
     }
 

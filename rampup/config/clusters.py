@@ -43,7 +43,7 @@ class Profile(NamedTuple):
 
 
 def user_folder() -> Path:
-    return places.config() / "rampup" / "clusters"
+    return places.config_home() / "rampup" / "clusters"
 
 
 def folders() -> list[Path]:

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from rampup.core import moved
 from rampup.core.engines import ENGINES, NO_ENGINE, find_engine
-from rampup.core.settings import Settings
+from rampup.core.settings import Settings, check_value
 from rampup.core.spec import Needs, RecipeInfo, Setting, SettingType, Value
-from rampup.core.values import checked
 from rampup.errors import Refused, nearest
 
 HERE = Path(__file__).parents[1] / "recipes"
@@ -123,7 +122,7 @@ def settings_of(
     for key, value in train.items():
         known = settings.get(key)
         if known is not None:
-            default = checked(known, value, f"train.{key}", str(folder / "recipe.toml"))
+            default = check_value(known, value, f"train.{key}", str(folder / "recipe.toml"))
             settings[key] = replace(
                 known, default=default, help=help_lines.get(key, known.help), origin=ORIGIN
             )

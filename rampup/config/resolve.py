@@ -21,7 +21,7 @@ from rampup.config.tables import CHECKPOINT, RESOURCES, Table
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.environment import absolute
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
-from rampup.core.times import every_of, seconds_of
+from rampup.core.units import parse_interval, parse_time_limit_s
 from rampup.errors import Refused, UsageError, nearest
 
 FILE_KEYS = (
@@ -264,7 +264,7 @@ def make_spec(
         kind = "script" if recipe.engine == NO_ENGINE else "engine"
     resources = msgspec.convert(tables["resources"].values, Resources)
     if resources.time is not None:
-        seconds_of(resources.time)  # refuse now what the launcher could not read
+        parse_time_limit_s(resources.time)  # refuse now what the launcher could not read
     check_every(kind, tables["checkpoint"])
     return RunSpec(
         name=clean_name(
@@ -298,7 +298,7 @@ def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
 
 
 def check_every(kind: str, table: Table) -> None:
-    every_of(str(table.values["every"]))  # refuse now what the engine could not read
+    parse_interval(str(table.values["every"]))  # refuse now what the engine could not read
     origin = table.origins["checkpoint.every"]
     if kind != "engine" and origin != "default":
         raise Refused(

@@ -4,8 +4,8 @@ of each."""
 from collections.abc import Mapping
 from typing import Any
 
+from rampup.core.settings import check_value, guess_value, parse_value
 from rampup.core.spec import Setting, Value
-from rampup.core.values import checked, guessed, parsed
 from rampup.errors import Refused, nearest
 
 CHECKPOINT = {
@@ -57,7 +57,9 @@ class Table:
         """A value from a TOML file."""
         setting = self._setting(key, origin)
         self._set(
-            key, checked(setting, value, f"{self.name}.{key}", origin) if setting else value, origin
+            key,
+            check_value(setting, value, f"{self.name}.{key}", origin) if setting else value,
+            origin,
         )
 
     def put_text(self, key: str, text: str, origin: str) -> None:
@@ -65,7 +67,9 @@ class Table:
         setting = self._setting(key, origin)
         self._set(
             key,
-            parsed(setting, text, f"{self.name}.{key}", origin) if setting else guessed(text),
+            parse_value(setting, text, f"{self.name}.{key}", origin)
+            if setting
+            else guess_value(text),
             origin,
         )
 

@@ -1,53 +1,73 @@
-"""The numbers of metric rows under the names that trackers show them by. Every tracker asks here,
-so that all agree.
+"""The numbers of metric rows, and the names that trackers show them by. Every tracker asks here, so
+that all of them agree.
 
-At the end of an epoch a row holds the mean over the epoch, under the name that rows between have
-for single steps: `train_loss`. On one line the two would be a zigzag, so the former is always
-`train_loss_epoch`. What a row is called depends on nothing but the row: it is the same in every
-tracker, live or exported, before and after a resume.
+At the end of an epoch a row holds the mean over the epoch, under the name that the rows in between
+use for single steps: `train_loss`. In one curve the two would make a zigzag, so the mean is always
+called `train_loss_epoch`. The name depends only on the row itself: it is the same in every tracker,
+live or exported, before and after a resume. Nothing here reads or writes a file.
 """
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from rampup.rundir import schema as shapes
-
+LARGEST = 1e15
 PLACE = ("step", "t")
-"""Where a row is, as against what was measured there."""
+"""The keys that say where a row belongs. All others are measurements."""
+LOWER = ("mae", "mse", "rmse", "mape", "msle", "perplexity")
+"""Short names of errors, as they stand between underscores."""
 AT_EPOCH_ENDS = ("epoch", "samples_s")
 """A row that has both is about a whole epoch."""
 
 
-def named_numbers(row: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """What was no finite number is recorded as null, and is NaN here; words are left out."""
-    found = [
-        (name, number(value))
-        for name, value in row.items()
-        if name not in PLACE and is_number(value)
-    ]
-    if all(name in row for name in AT_EPOCH_ENDS):
-        return [
-            (f"{name}_epoch" if name.startswith("train_") else name, value) for name, value in found
-        ]
+def name_numbers(row: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Return the measurements of a row. A null stands for a value that was not finite and becomes
+    NaN; text is left out."""
+    is_epoch_end = all(name in row for name in AT_EPOCH_ENDS)
+    found = []
+    for name, value in row.items():
+        if name in PLACE or not is_number_or_null(value):
+            continue
+        if is_epoch_end and name.startswith("train_"):
+            name = f"{name}_epoch"
+        found.append((name, to_float(value)))
     return found
 
 
-def is_number(value: Any) -> bool:
+def is_number_or_null(value: Any) -> bool:
     return value is None or isinstance(value, int | float)
 
 
-def number(value: int | float | None) -> float:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number of a size that any reader can take."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < LARGEST and math.isfinite(value)
+
+
+def to_float(value: int | float | None) -> float:
     if value is None:
         return math.nan
     try:
         return float(value)
-    except OverflowError:  # Python's whole numbers have no end
+    except OverflowError:  # an int of Python can be larger than any float
         return math.inf if value > 0 else -math.inf
 
 
-def step_of(row: Mapping[str, Any]) -> int | None:
-    """The step of a row; None where a user's own loop wrote something else there, or a number that
-    no tracker takes."""
+def get_step(row: Mapping[str, Any]) -> int | None:
+    """Return the step of a row; None where the user's loop wrote something that no tracker
+    takes."""
     step = row.get("step")
-    return int(step) if step is not None and shapes.number(step) and step == int(step) else None
+    if step is None or not is_number(step) or step != int(step):
+        return None
+    return int(step)
+
+
+def lower_is_better(monitor: str, mode: str) -> bool:
+    """Return whether the smaller value of a metric wins; `auto` decides by the metric's name."""
+    if mode != "auto":
+        return mode == "min"
+    words = monitor.lower().split("_")
+    return any(word in monitor for word in ("loss", "error", "epoch_s")) or any(
+        word in words for word in LOWER
+    )

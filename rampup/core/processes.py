@@ -1,5 +1,9 @@
-"""Which process is meant, and whether it still lives. A pid alone lies: pids are used again, on
-other hosts and after a reboot, so a process is named by host, boot, pid and start time."""
+"""Which process is meant, and whether it is still alive.
+
+A pid alone is not enough: pids are reused, and they repeat on other hosts and after a reboot. So a
+process is identified by host, boot, pid and start time. Launchers write this down; every reader of
+a run's state asks `is_alive`. Nothing here sends a signal that does anything.
+"""
 
 import os
 import platform
@@ -18,18 +22,18 @@ def boot_id() -> str:
         return ""
 
 
-def started_at(pid: int) -> int | None:
-    """Clock ticks from boot to the start of the process; None when it is gone (a zombie is gone
-    too)."""
+def start_ticks(pid: int) -> int | None:
+    """Return the clock ticks from boot to the start of the process; None when it is gone. A zombie
+    counts as gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return None if Path("/proc/self/stat").exists() else _started_without_proc(pid)
+        return None if Path("/proc/self/stat").exists() else _start_without_proc(pid)
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def _started_without_proc(pid: int) -> int | None:
+def _start_without_proc(pid: int) -> int | None:
     try:
         os.kill(pid, 0)
     except OSError:
@@ -37,14 +41,14 @@ def _started_without_proc(pid: int) -> int | None:
     return 0
 
 
-def name_of(pid: int) -> dict[str, Any]:
-    """What to write down so that `lives` can tell later."""
-    return {"host": host(), "boot": boot_id(), "pid": pid, "pid_start": started_at(pid)}
+def identify(pid: int) -> dict[str, Any]:
+    """Return what to write down so that `is_alive` can recognise the process later."""
+    return {"host": host(), "boot": boot_id(), "pid": pid, "pid_start": start_ticks(pid)}
 
 
-def lives(named: dict[str, Any]) -> bool:
-    """Whether the process that was written down lives on this host."""
-    pid = named.get("pid")
-    if not pid or named.get("host") != host() or named.get("boot") != boot_id():
+def is_alive(identity: dict[str, Any]) -> bool:
+    """Return whether the process that was written down is alive on this host."""
+    pid = identity.get("pid")
+    if not pid or identity.get("host") != host() or identity.get("boot") != boot_id():
         return False
-    return named.get("pid_start") is not None and started_at(pid) == named["pid_start"]
+    return identity.get("pid_start") is not None and start_ticks(pid) == identity["pid_start"]

@@ -1,9 +1,9 @@
 """TensorBoard's event files, byte by byte: protobuf messages in TFRecord frames, encoded here by
 hand.
 
-tensorboard.py writes them while a job runs, to_tensorboard.py from the rows of an old one. Pure
-functions from values to bytes: nothing is opened here, and neither TensorFlow nor TensorBoard is
-needed where a job runs.
+runtime/telemetry/tensorboard.py writes them while a job runs, export/tensorboard.py from the rows
+of an old run. Pure functions from values to bytes: no file is opened here, and neither TensorFlow
+nor TensorBoard has to be installed where a job runs.
 
 Field numbers are those of event.proto, summary.proto, tensor.proto, graph.proto and of the plugins
 hparams, pr_curves and text.
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rampup.core.metrics import number
+from rampup.core.metrics import to_float
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 """How a field is stored."""
@@ -38,7 +38,7 @@ SMALLEST_COUNT = 1e-7
 
 
 def _crc_table() -> list[int]:
-    """Of CRC-32C, which zlib does not have."""
+    """Return the table of CRC-32C, which zlib does not have."""
     found = []
     for value in range(256):
         for _ in range(8):
@@ -68,8 +68,8 @@ def frame(record: bytes) -> bytes:
     return b"".join((_head(len(record)), record, struct.pack("<I", masked_crc(record))))
 
 
-def records(data: bytes) -> Iterator[bytes]:
-    """The records of a file, up to the first that is torn or damaged."""
+def read_records(data: bytes) -> Iterator[bytes]:
+    """Yield the records of a file, up to the first that is torn or damaged."""
     at = 0
     while at + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)
@@ -105,7 +105,7 @@ def double(place: int, value: float) -> bytes:
 
 
 def message(place: int, *parts: bytes) -> bytes:
-    """A field of bytes, of text, or another message of such parts."""
+    """Encode a field that holds bytes, text, or another message made of such parts."""
     data = b"".join(parts)
     return varint(place << 3 | LENGTH) + varint(len(data)) + data
 
@@ -115,15 +115,15 @@ def text(place: int, value: str) -> bytes:
 
 
 def single(value: float) -> bytes:
-    """Four bytes, as TensorBoard keeps scalars; what is too large for them is infinite."""
+    """Encode four bytes, as TensorBoard keeps scalars; a value too large for them is infinite."""
     try:
         return struct.pack("<f", value)
     except OverflowError:
         return struct.pack("<f", math.copysign(math.inf, value))
 
 
-def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a message that are bytes, text or messages themselves."""
+def read_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the fields of a message that are bytes, text or messages themselves."""
     at = 0
     while at < len(data):
         key, at = _read_varint(data, at)
@@ -156,17 +156,18 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def event(t: float, step: int, *parts: bytes) -> bytes:
-    """One record: when, where, and one of the contents below."""
+    """Encode one record: when, at which step, and one of the contents below."""
     return frame(b"".join((double(1, t), whole(2, step) if step else b"", *parts)))
 
 
 def version(t: float) -> bytes:
-    """The first record of every file."""
+    """Encode the first record of every file."""
     return event(t, 0, text(3, "brain.Event:2"))
 
 
 def session_start(t: float, step: int) -> bytes:
-    """A new attempt. TensorBoard drops what earlier ones have written at this step and after it."""
+    """Encode the start of an attempt. TensorBoard drops what earlier attempts have written at this
+    step and after it."""
     return event(t, step, message(7, whole(1, STARTED)))
 
 
@@ -174,12 +175,12 @@ def scalars(t: float, step: int, values: Iterable[tuple[str, float]]) -> bytes:
     return event(
         t,
         step,
-        message(5, *(message(1, _tag_of_scalar(tag), single(value)) for tag, value in values)),
+        message(5, *(message(1, _scalar_tag(tag), single(value)) for tag, value in values)),
     )
 
 
 @functools.lru_cache(maxsize=4096)
-def _tag_of_scalar(tag: str) -> bytes:
+def _scalar_tag(tag: str) -> bytes:
     return text(1, tag) + varint(2 << 3 | FOUR_BYTES)
 
 
@@ -191,8 +192,8 @@ def _plugin(name: str, content: bytes) -> bytes:
 
 
 def hparams_start(t: float, group: str, settings: Mapping[str, Any]) -> bytes:
-    """What the HParams tab shows of a run. A setting that is not set is left out; a list is shown
-    as text."""
+    """Encode what the HParams tab shows of a run. A setting that is not set is left out; a list is
+    shown as text."""
     known = {str(name): value for name, value in settings.items() if value is not None}
     entries = [
         message(1, text(1, name), message(2, _hparam(known[name]))) for name in sorted(known)
@@ -203,7 +204,7 @@ def hparams_start(t: float, group: str, settings: Mapping[str, Any]) -> bytes:
 
 
 def hparams_end(t: float) -> bytes:
-    """The run has ended well."""
+    """Encode that the run has completed."""
     return _hparams(t, "_hparams_/session_end_info", message(4, whole(1, SUCCESS), double(2, t)))
 
 
@@ -219,7 +220,7 @@ def _hparam(value: Any) -> bytes:
     if isinstance(value, bool):
         return whole(4, int(value))
     if isinstance(value, int | float):
-        return double(2, number(value))
+        return double(2, to_float(value))
     return text(3, str(value))
 
 
@@ -274,14 +275,14 @@ def histogram(
     return event(t, step, message(5, message(1, text(1, tag), message(5, *parts))))
 
 
-def words(t: float, step: int, tag: str, markdown: str) -> bytes:
-    """What the Text tab shows."""
-    tensor = message(8, whole(1, STRING), message(2), text(8, markdown))
+def markdown(t: float, step: int, tag: str, source: str) -> bytes:
+    """Encode what the Text tab shows."""
+    tensor = message(8, whole(1, STRING), message(2), text(8, source))
     return event(t, step, message(5, message(1, text(1, tag), _plugin("text", b""), tensor)))
 
 
 class Node(NamedTuple):
-    """Of the graph of a model. Slashes in the name make boxes that can be opened."""
+    """A node in the graph of a model. Slashes in the name make boxes that can be opened."""
 
     name: str
     kind: str
@@ -301,20 +302,20 @@ def _node(node: Node) -> bytes:
 
 
 def is_picture(record: bytes) -> bool:
-    """Whether a record holds an image, a histogram, a graph, a text or a PR curve: what rows of
-    metrics can't tell."""
-    for place, content in fields(record):
+    """Return whether a record holds an image, a histogram, a graph, a text or a PR curve: anything
+    that can't be made again from rows of metrics."""
+    for place, content in read_fields(record):
         if place == 4:
             return True
-        for _, value in fields(content) if place == 5 else ():
+        for _, value in read_fields(content) if place == 5 else ():
             if any(
-                inner in (4, 5) or (inner == 9 and _plugin_of(it) in KEPT)
-                for inner, it in fields(value)
+                inner in (4, 5) or (inner == 9 and _plugin_name(it) in KEPT)
+                for inner, it in read_fields(value)
             ):
                 return True
     return False
 
 
-def _plugin_of(metadata: bytes) -> bytes:
-    data = next((content for place, content in fields(metadata) if place == 1), b"")
-    return next((content for place, content in fields(data) if place == 1), b"")
+def _plugin_name(metadata: bytes) -> bytes:
+    data = next((content for place, content in read_fields(metadata) if place == 1), b"")
+    return next((content for place, content in read_fields(data) if place == 1), b"")

@@ -28,11 +28,12 @@ class TensorData:
         return self._size
 
     def batch(self, indices: Any) -> tuple[Any, ...]:
-        """The rows at `indices`, an integer tensor or array."""
+        """Return the rows at `indices`, an integer tensor or array."""
         return tuple([pick(indices) for pick in self._pick])
 
 
 def _row_picker(tensor: Any) -> Callable[[Any], Any]:
-    """torch's index_select takes half the time of its general indexing."""
+    """Return how rows are taken: torch's index_select needs half the time of its general
+    indexing."""
     select = getattr(tensor, "index_select", None)
     return (lambda indices: select(0, indices)) if select else tensor.__getitem__

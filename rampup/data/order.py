@@ -1,9 +1,9 @@
 """Which samples belong to which step: computed from (seed, epoch) alone, so nothing has to be
-remembered.
+stored.
 
 The engines ask for an epoch's order and for their rank's piece of each global batch. The same
-samples form the same global batch on any number of ranks, and a run that is interrupted finds its
-place again from (epoch, step).
+samples form the same global batch on any number of ranks, and an interrupted run finds its place
+again from (epoch, step). Nothing here touches the data itself.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def permutation(seed: int, epoch: int, size: int) -> NDArray[np.int64]:
-    """The order of `size` samples in one epoch.
+    """Return the order of `size` samples in one epoch.
 
     Philox's raw numbers are the part of numpy that never changes between versions
     (`Generator.permutation` may), so a run keeps its order when its environment is renewed. Equal
@@ -22,7 +22,7 @@ def permutation(seed: int, epoch: int, size: int) -> NDArray[np.int64]:
 
 
 def piece(low: int, high: int, rank: int, world: int) -> tuple[int, int]:
-    """The contiguous part of [low, high) that is this rank's; the parts differ by at most one and
+    """Return this rank's contiguous part of [low, high). The parts differ by at most one sample and
     may be empty."""
     share, rest = divmod(high - low, world)
     begin = low + rank * share + min(rank, rest)
@@ -30,5 +30,5 @@ def piece(low: int, high: int, rank: int, world: int) -> tuple[int, int]:
 
 
 def shard(size: int, rank: int, world: int) -> tuple[int, int]:
-    """This rank's part of `size` samples: each sample is in exactly one shard, none is repeated."""
+    """Return this rank's part of `size` samples: each sample is in exactly one shard."""
     return piece(0, size, rank, world)

@@ -1,9 +1,9 @@
 """Data sets in the user's cache: where one is, whether it is whole, and how it gets there.
 
-Recipes ask `folder`, preflight and doctor ask `check` (quick: sizes and headers), `rampup fetch`
-calls `fetch` (slow: checksums). A set is made beside its place and shown by one rename, so whoever
-finds it finds all of it; killed half-way or done twice at once, a fetch does no harm. Compute nodes
-have no internet: a job never fetches.
+Recipes call `folder`, preflight and doctor call `check_files` (quick: sizes and headers),
+`rampup fetch` calls `fetch` (slow: checksums). A set is made beside its place and appears by one
+rename, so a reader finds all of it or nothing; a fetch that is killed half-way or runs twice at
+once does no harm. Compute nodes have no internet: a job never fetches.
 """
 
 import errno
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rampup.core import paths as places
+from rampup.core import paths
 from rampup.datasets import idx
 from rampup.datasets.sets import DataFile, DataSet, named, weights_name
 from rampup.errors import RampupError, Refused
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rampup.datasets.sources import Source
 
 ABANDONED_AFTER_S = 24 * 3600.0
-"""What a killed fetch left behind is removed by a later one, but never under one that may still be
-at work."""
+"""A later fetch removes what a killed one left behind, but only after so long: another fetch may
+still be at work."""
 
 Tell = Callable[[str], None]
 """Takes a line for people."""
@@ -39,11 +39,12 @@ class Fetched(NamedTuple):
 
 
 def cache_root() -> Path:
-    return places.cache() / "rampup" / "data"
+    return paths.cache_home() / "rampup" / "data"
 
 
 def folder(name: str) -> Path:
-    """The folder of a data set on this machine; refused when `rampup fetch` has not brought it."""
+    """Return the folder of a data set on this machine; refused when `rampup fetch` has not brought
+    it."""
     place = cache_root() / named(name).name
     if not place.is_dir():
         raise Refused(f"data set {name} is not on this machine: no {place}", f"rampup fetch {name}")
@@ -51,14 +52,15 @@ def folder(name: str) -> Path:
 
 
 def weights_file(model: str) -> Path:
-    """The file with a model's trained weights; refused when `rampup fetch` has not brought it."""
+    """Return the file with a model's trained weights; refused when `rampup fetch` has not brought
+    it."""
     data = named(weights_name(model))
     return folder(data.name) / data.files[0].name
 
 
-def check(name: str) -> None:
-    """Whether every file is there in its full length. Reads headers only, so every submission can
-    afford it."""
+def check_files(name: str) -> None:
+    """Refuse if any file is missing or has the wrong length. Reads headers only, so every submission
+    can afford it."""
     place = folder(name)
     for file in named(name).files:
         try:
@@ -71,7 +73,7 @@ def _check_file(path: Path, file: DataFile) -> None:
     if not path.is_file():
         raise Refused(f"{file.name} is missing in {path.parent}")
     if file.is_idx:
-        idx.header(path)
+        idx.read_header(path)
     has = path.stat().st_size
     if has != file.size:
         raise Refused(f"{file.name} has {has} bytes, not {file.size}")
@@ -81,7 +83,7 @@ def _check_file(path: Path, file: DataFile) -> None:
 
 
 def fetch(name: str, given: Path | None, tell: Tell, progress: Progress) -> Fetched:
-    """Bring the set here, unless it is; a damaged one is replaced."""
+    """Bring the set to this machine, unless it is here already; a damaged one is replaced."""
     import shutil  # with the sources below slow to import, and `check` is called before every run
 
     data = named(name)
@@ -145,12 +147,12 @@ def _remove_abandoned(target: Path) -> None:
 def _fill_from_first(
     data: DataSet, given: Path | None, ready: Path, tell: Tell, progress: Progress
 ) -> str:
-    """The name of the first source that works."""
+    """Fill `ready` from the first source that works, and return its name."""
     import shutil
 
-    from rampup.datasets.sources import SourceError, sources_of
+    from rampup.datasets.sources import SourceError, list_sources
 
-    for source in sources_of(data, given):
+    for source in list_sources(data, given):
         shutil.rmtree(ready, ignore_errors=True)
         ready.mkdir()
         try:
@@ -166,7 +168,7 @@ def _fill_from_first(
 
 
 def _fill(data: DataSet, source: "Source", ready: Path, progress: Progress) -> None:
-    from rampup.datasets.sources import obtain
+    from rampup.datasets.sources import fill_from
 
     written = 0
 
@@ -176,11 +178,11 @@ def _fill(data: DataSet, source: "Source", ready: Path, progress: Progress) -> N
         # what is read may be a little more than what is kept
         progress(min(written, data.size), data.size)
 
-    obtain(source, ready, tick)
+    fill_from(source, ready, tick)
 
 
 def _install(data: DataSet, scratch: Path, target: Path) -> None:
-    """Put the set into its place. Whatever is there gives way, unless it is whole: then another
+    """Move the set into its place. What is there is moved away, unless it is whole: then another
     fetch was quicker."""
     turn = 0
     while True:

@@ -1,8 +1,8 @@
 """IDX files, the format of MNIST: two zero bytes, a type code, the number of dimensions, the sizes,
 the values.
 
-Recipes read arrays with `read_idx`; fetch.py and preflight ask `header`, which needs no numpy and
-reads a few bytes only. A file whose length does not fit its header is refused here, before an array
+Recipes read arrays with `read_idx`; fetch.py and preflight call `read_header`, which needs no numpy
+and reads a few bytes only. A file whose length does not match its header is refused before an array
 is made of it.
 """
 
@@ -22,22 +22,22 @@ DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: "
 AGAIN = "copy or fetch the file again"
 
 
-def header(path: str | Path) -> tuple[int, tuple[int, ...]]:
-    """The type code and the shape, once the file's length agrees with them."""
+def read_header(path: str | Path) -> tuple[int, tuple[int, ...]]:
+    """Return the type code and the shape, if the file's length agrees with them."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
-            code, shape = _read_header(file, path.name)
+            code, shape = _parse_header(file, path.name)
             has = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise Refused(f"can't read {path}: {error.strerror}", AGAIN) from None
-    promised = _values_at(shape) + prod(shape) * int(DTYPES[code][-1])
+    promised = _header_size(shape) + prod(shape) * int(DTYPES[code][-1])
     if has != promised:
         raise Refused(f"{path.name} has {has} bytes, its header promises {promised}", AGAIN)
     return code, shape
 
 
-def _read_header(file: BinaryIO, name: str) -> tuple[int, tuple[int, ...]]:
+def _parse_header(file: BinaryIO, name: str) -> tuple[int, tuple[int, ...]]:
     magic = file.read(4)
     if magic[:2] == b"\x1f\x8b":
         raise Refused(f"{name} is still compressed with gzip", f"gunzip {name}")
@@ -56,15 +56,15 @@ def _read_header(file: BinaryIO, name: str) -> tuple[int, tuple[int, ...]]:
     return magic[2], struct.unpack(f">{dimensions}I", sizes)
 
 
-def _values_at(shape: tuple[int, ...]) -> int:
+def _header_size(shape: tuple[int, ...]) -> int:
     return 4 + 4 * len(shape)
 
 
 def read_idx(path: str | Path) -> "numpy.ndarray[Any, Any]":
-    """The file as an array of its shape, in this machine's byte order, writable."""
+    """Return the file as a writable array of its shape, in this machine's byte order."""
     import numpy  # the control side asks for headers only and must not pay for it
 
-    code, shape = header(path)
+    code, shape = read_header(path)
     stored = numpy.dtype(DTYPES[code])
-    values = numpy.fromfile(path, dtype=stored, offset=_values_at(shape))
+    values = numpy.fromfile(path, dtype=stored, offset=_header_size(shape))
     return values.astype(stored.newbyteorder("="), copy=False).reshape(shape)

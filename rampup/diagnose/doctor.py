@@ -102,7 +102,7 @@ def gpus() -> Iterator[Finding]:
 
 
 def bf16() -> Iterator[Finding]:
-    from rampup.core.cpu import bf16_is_fast
+    from rampup.core.hardware import bf16_is_fast
 
     if bf16_is_fast():
         yield Finding("bf16", "ok", "bf16 on the CPU: fast")

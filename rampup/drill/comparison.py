@@ -13,11 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rampup.rundir import checkpoints
+from rampup.rundir.checkpoints import Checkpoint, Damaged
 from rampup.rundir.files import RunDir
-from rampup.rundir.manifest import Damaged
 from rampup.rundir.records import Record
-from rampup.runtime.checkpoints import store as checkpoint
-from rampup.runtime.checkpoints.store import Checkpoint
 
 TIMES = ("t", "samples_s")
 TIME_SUFFIX = "_s"
@@ -48,8 +47,8 @@ def compare_runs(baseline: RunDir, other: RunDir) -> Comparison:
 
 def read_last_checkpoint(run: RunDir) -> Checkpoint | None:
     """Return the last checkpoint after a check of all its bytes; raises Damaged."""
-    steps = checkpoint.steps_of(run)
-    return checkpoint.verified(run, steps[0]) if steps else None
+    steps = checkpoints.list_steps(run)
+    return checkpoints.verify_checkpoint(run, steps[0]) if steps else None
 
 
 # checkpoints --------------------------------------------------------------------------------------

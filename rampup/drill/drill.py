@@ -21,8 +21,8 @@ from rampup.drill.place import find_obstacle, find_place
 from rampup.drill.runner import Runner
 from rampup.drill.verdict import Result, Trial, format_trial, judge
 from rampup.errors import RampupError, Refused, nearest
+from rampup.rundir import checkpoints
 from rampup.rundir.files import RunDir
-from rampup.runtime.checkpoints import store as checkpoint
 
 MAX_LATE_RUNS = 4
 EARLIER_FACTOR = 0.7
@@ -117,7 +117,7 @@ class Drill:
         if self._runner.place.on_slurm:
             began = facts["started"]  # without the time in the queue
         last_row_step = [row.get("step", 0) for row in run.history()[-1:]]
-        steps = max([0, *checkpoint.steps_of(run), *last_row_step])
+        steps = max([0, *checkpoints.list_steps(run), *last_row_step])
         self._say(f"undisturbed: {facts['ended'] - began:.1f} s, {steps} steps")
         return Baseline(
             run=run,
@@ -187,7 +187,7 @@ def refuse_impossible(fault: Fault, baseline: Baseline) -> None:
         raise Impossible("the command does not use rampup.init(), so nobody can see when it trains")
     if fault.name == "stop-and-resume" and not first.listens_file.exists():
         raise Impossible("its loop does not look at run.should_stop")
-    if fault.name == "torn-checkpoint" and not checkpoint.steps_of(baseline.run):
+    if fault.name == "torn-checkpoint" and not checkpoints.list_steps(baseline.run):
         raise Impossible("the run writes no checkpoints")
 
 

@@ -12,8 +12,10 @@ from collections import defaultdict
 from rampup.core import processes
 from rampup.launchers.srun import PROGRAM as STEP_PROGRAM
 from rampup.rundir.files import RunDir
-from rampup.runtime import guardian
 from rampup.sandbox.leftovers import all_pids, read_command, read_environment, read_program
+
+GUARDIAN = "guardian.py"
+"""The program that a local launcher puts around each rank; the rank is its child."""
 
 
 def find_ranks(run: RunDir, attempt: int) -> dict[int, set[int]]:
@@ -35,7 +37,8 @@ def identify(pid: int, run: RunDir) -> tuple[int, int] | None:
     if environment.get("RAMPUP_RUN_DIR") == str(run.path) and "RANK" in environment:
         return int(environment.get("RAMPUP_ATTEMPT", 0)), int(environment["RANK"])
     words = read_command(pid)
-    if str(run.rank_program) not in words or guardian.__file__ in words:
+    is_guardian = any(os.path.basename(word) == GUARDIAN for word in words)
+    if str(run.rank_program) not in words or is_guardian:
         return None
     if read_program(pid) == STEP_PROGRAM:  # it names rank.py too
         return None
@@ -49,7 +52,7 @@ def find_launchers(run: RunDir) -> set[int]:
     """Return the supervisor of a local run, or under Slurm the srun processes of its step."""
     attempt = run.last_attempt()
     for named in (attempt.facts if attempt else {}, run.recorded("submitted") or {}):
-        if processes.lives(named):
+        if processes.is_alive(named):
             return {named["pid"]}
     sruns = [pid for pid in all_pids() if read_program(pid) == STEP_PROGRAM]
     return {pid for pid in sruns if str(run.rank_program) in read_command(pid)}

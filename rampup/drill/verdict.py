@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rampup.drill.comparison import compare_runs
 from rampup.drill.fault_run import FaultRun
 from rampup.rundir.files import AttemptDir
-from rampup.rundir.history import attempts_of
+from rampup.rundir.history import read_attempts
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 def judge(fault: str, fault_run: FaultRun, problem: str) -> Trial:
     """Judge a run after its fault; `problem` says what kept it from completing, if anything did."""
-    attempts = attempts_of(fault_run.run)
+    attempts = read_attempts(fault_run.run)
     trial = Trial(
         fault=fault,
         survived=False,

@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from rampup.core.engines.torch import lower_is_better
+from rampup.core.metrics import lower_is_better
 from rampup.engines import parts
-from rampup.runtime.checkpoints import exactness
+from rampup.rundir.files import checkpoint_name
 from rampup.runtime.checkpoints.saving import Snapshot
-from rampup.runtime.job import Best, Job, Outcome
+from rampup.runtime.checkpoints.store import find_differences
+from rampup.runtime.job import Best, Job, TrainingResult
 from rampup.runtime.stop import SUPERSEDED
 from rampup.runtime.storage import say
 
@@ -91,14 +92,14 @@ class Loop(ABC):
 
     # the run --------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingResult:
         job = self.job
         job.events.write("start", **self.facts)
         self._resume()
         self.last_step = self._last_step()
         job.progress.begin(self.last_step, self.settings.epochs, self.loss.epoch_mean, self.step)
         job.saving.cadence.begin(self.steps_per_epoch)
-        job.stop.listen()
+        job.stop.arm()
         self.begin()
         job.phases.mark("start")
         try:
@@ -110,8 +111,10 @@ class Loop(ABC):
         job.progress.end()
         saved = not job.saving.never
         if stopped:
-            job.stop.obey(self.step if saved else None)
-        return Outcome(self.best, f"step-{self.step}" if saved else None, stopped, self.step)
+            job.stop.acknowledge(self.step if saved else None)
+        return TrainingResult(
+            self.best, checkpoint_name(self.step) if saved else None, stopped, self.step
+        )
 
     def _train(self) -> bool:
         """Train to the last step, to the target, or until all ranks agree to stop.
@@ -159,7 +162,7 @@ class Loop(ABC):
         self.step, self.best = self.state.restore(folder)
         self.job.saving.saved = self.step
         if newest:
-            why_not = exactness.differences(newest.meta, self.facts) + self.inexact_reasons()
+            why_not = find_differences(newest.meta, self.facts) + self.inexact_reasons()
             say(parts.record_resume(self.job, self.step, why_not))
 
     def _epoch(self, epoch: int) -> dict[str, float] | None:
@@ -248,12 +251,12 @@ class Loop(ABC):
         saving = self.job.saving
         if saving.never:
             return
-        saving.ready()
+        saving.wait_until_ready()
         if not self.world.agree(int(saving.saved == self.step)):
             self._save(last=True)
         self.world.wait()
 
     def _raise_if_superseded(self) -> None:
         """Leave everything as it is if a newer attempt has begun; called when the ranks stop."""
-        if self.world.agree(int(self.job.stop.asked == SUPERSEDED)):
+        if self.world.agree(int(self.job.stop.reason == SUPERSEDED)):
             raise parts.superseded(self.job.context.attempt)

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rampup import __version__
-from rampup.core import cpu, gpus
+from rampup.core import hardware
 from rampup.core.settings import Settings
 from rampup.errors import RampupError, Superseded, nearest
+from rampup.rundir.checkpoints import Checkpoint
 from rampup.rundir.records import Record
-from rampup.runtime.checkpoints import exactness
 from rampup.runtime.checkpoints.saving import Snapshot
-from rampup.runtime.checkpoints.store import Checkpoint
+from rampup.runtime.checkpoints.store import format_resumed
 from rampup.runtime.job import Best, Job
 
 RANK_STRIDE = 1_000_003
@@ -245,7 +245,7 @@ def resume_facts(
         **(more or {}),
         "device": device,
         "gradients": gradients,
-        "cpu": cpu.model_name(),
+        "cpu": hardware.cpu_model(),
         "versions": {"rampup": __version__, **packages, "python": platform.python_version()},
     }
 
@@ -265,14 +265,14 @@ def agree_on_checkpoint(job: Job, world: Ranks) -> tuple[int, Checkpoint | None]
 def record_resume(job: Job, step: int, why_not: list[str]) -> str:
     """Write the event of a resume and return the line that people read."""
     job.events.write("resumed", step=step, exact=not why_not, why_not=why_not)
-    return exactness.resumed_line(step, why_not)
+    return format_resumed(step, why_not)
 
 
 def save(job: Job, take: Callable[[], Snapshot], best: Best | None, last: bool = False) -> None:
     """Write a checkpoint. All ranks call it: each adds its part, and the first one writes."""
     saving = job.saving
-    with saving.stalled():
-        saving.ready()
+    with saving.count_stall():
+        saving.wait_until_ready()
         # no row up to this step may be missing when a later attempt continues from here
         job.metrics.flush()
         snapshot = take()
@@ -282,10 +282,10 @@ def save(job: Job, take: Callable[[], Snapshot], best: Best | None, last: bool =
 def hold_best(job: Job, take: Callable[[], Snapshot]) -> None:
     """Keep the best state so far in memory: the end of an epoch alone is no reason to write."""
     saving = job.saving
-    with saving.stalled():
-        saving.ready(best=True)
+    with saving.count_stall():
+        saving.wait_until_ready(best=True)
         snapshot = take()
-    saving.hold(snapshot)
+    saving.hold_best(snapshot)
 
 
 def best_to_record(best: Best | None) -> dict[str, Any] | None:
@@ -350,7 +350,7 @@ def refuse_idle_gpus(
 
     `hint` makes the hint from how to ask for no GPU.
     """
-    found = gpus.reserved(gpus_per_node, environ)
+    found = hardware.find_reserved_gpu(gpus_per_node, environ)
     if found:
         reserved_by, without = found
         raise RampupError(f"{reserved_by} reserves a GPU, {problem}", hint(without))

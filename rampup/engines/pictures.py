@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rampup.data.png import Pixels, write_png
+from rampup.core.png import Pixels, write_png
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%.-/_"
 DOTS = (

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import msgspec
 
 from rampup.export.tracker import Sent, Source, Target
-from rampup.rundir.records import write_whole
+from rampup.rundir.records import write_user_file
 
 PACKAGES: tuple[str, ...] = ()
 OPTIONS: tuple[str, ...] = ("out",)
@@ -39,7 +39,7 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
     else:
         table = io.StringIO(newline="")
         write(sources, table)
-        write_whole(target.out, table.getvalue().encode("utf-8", "replace"))
+        write_user_file(target.out, table.getvalue().encode("utf-8", "replace"))
     return [Sent(source.id, where, len(source.rows), len(source.rows), True) for source in sources]
 
 

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import RampupError, UsageError
 from rampup.export.tracker import Sent, Source, Target, parse_time
 
@@ -150,11 +150,11 @@ def metric_points(source: Source) -> list[Point]:
     """Return each point once, in their order."""
     found: list[Point] = []
     for row in source.rows:
-        step = step_of(row)
+        step = get_step(row)
         if step is not None:
             milliseconds = int((parse_time(row.get("t")) or source.created) * 1000)
             found += [
-                (name, step, milliseconds, comparable(value)) for name, value in named_numbers(row)
+                (name, step, milliseconds, comparable(value)) for name, value in name_numbers(row)
             ]
     names = safe_names(name for name, *_ in found)
     return list(dict.fromkeys((names[name], step, t, value) for name, step, t, value in found))

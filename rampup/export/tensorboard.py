@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rampup.core import tfevents as event_format
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import Refused
 from rampup.export.tracker import Sent, Source, Target, parse_time, safe_name
 from rampup.rundir.files import AttemptDir, RunDir
@@ -61,7 +61,7 @@ def send(source: Source, target: Target) -> Sent:
 
 def attempt_records(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
     rows = [
-        row for row in attempt.metrics() if step_of(row) is not None and parse_time(row.get("t"))
+        row for row in attempt.metrics() if get_step(row) is not None and parse_time(row.get("t"))
     ]
     pictures = list(picture_records(source.run, attempt.number))
     if not rows and not pictures:
@@ -69,11 +69,11 @@ def attempt_records(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
     began = parse_time(attempt.facts.get("started")) or (rows[0]["t"] if rows else source.created)
     yield event_format.version(began)
     yield event_format.hparams_start(began, source.id, source.settings)
-    yield event_format.session_start(began, attempt.resumed_at() + 1)
+    yield event_format.session_start(began, attempt.resume_step() + 1)
     for row in rows:
-        values = named_numbers(row)
+        values = name_numbers(row)
         if values:
-            yield event_format.scalars(row["t"], step_of(row) or 0, values)
+            yield event_format.scalars(row["t"], get_step(row) or 0, values)
     yield from pictures
     end = attempt.event("end")
     if end is not None:
@@ -85,7 +85,7 @@ def picture_records(run: RunDir, attempt: int) -> Iterator[bytes]:
         data = run.tensorboard_file(attempt).read_bytes()
     except OSError:
         return
-    for record in event_format.records(data):
+    for record in event_format.read_records(data):
         try:
             if event_format.is_picture(record):
                 yield event_format.frame(record)

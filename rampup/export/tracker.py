@@ -103,7 +103,7 @@ def read_source(run: RunDir) -> Source:
 def id_from_name(run: RunDir) -> str:
     """Return the id where run.json is lost. A directory that somebody has named has no id in its
     name: then it is the whole name."""
-    return run.path.name if find.told_by_name(run)[1] is None else run.id
+    return run.path.name if find.parse_run_name(run)[1] is None else run.id
 
 
 def safe_name(words: str) -> str:
@@ -112,4 +112,4 @@ def safe_name(words: str) -> str:
 
 
 def parse_time(value: Any) -> float | None:
-    return float(value) if value and schema.moment(value) else None
+    return float(value) if value and schema.is_moment(value) else None

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import RampupError, Refused
 from rampup.export.tracker import Sent, Source, Target, parse_time
 from rampup.rundir.records import Record, read_json, write_json
@@ -91,7 +91,7 @@ def rows_by_step(source: Source) -> dict[int, dict[str, float]]:
     """Return one row for each step, as W&B has them; its steps only grow from 0 on."""
     found: dict[int, dict[str, float]] = {}
     for row in source.rows:
-        values, step = dict(named_numbers(row)), step_of(row)
+        values, step = dict(name_numbers(row)), get_step(row)
         if step is not None and step >= 0:
             t = parse_time(row.get("t"))
             found.setdefault(step, {}).update(values, **({"_timestamp": t} if t else {}))

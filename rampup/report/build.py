@@ -24,7 +24,7 @@ from rampup.report.read import read_run
 from rampup.report.sections import page_body, page_title
 from rampup.report.tables import StudyTable
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import write_whole
+from rampup.rundir.records import write_user_file
 
 MOST_RUNS = 50
 
@@ -60,7 +60,7 @@ def write_report(
     bundle = vega.script_bundle() if charts else ""
     page = fill_page(page_title(runs), body, page_data(labels, charts), bundle)
     content = page.encode("utf-8", "replace")
-    write_whole(out, content)
+    write_user_file(out, content)
     pngs = write_pngs(charts, png_folder) if png_folder is not None else []
     return Written(out, len(content), runs, pngs)
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rampup.config.clusters import LOCAL
 from rampup.core.finding import Finding
-from rampup.core.units import memory_mb
+from rampup.core.units import parse_memory_mb
 from rampup.diagnose.advice import Facts, Undefined
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import Attempt
@@ -172,7 +172,7 @@ def mean_cpu_percent(data: RunData) -> float | None:
 
 def memory_use_mb(data: RunData) -> tuple[float | None, float | None]:
     """Return the most that a node used, and what was requested; without a request, what it has."""
-    requested = memory_mb(str(data.resources.get("mem") or ""))
+    requested = parse_memory_mb(str(data.resources.get("mem") or ""))
     if requested:
         return max(sample_values(data, "rss_mb"), default=None), requested
     used = max(sample_values(data, "mem_used_mb"), default=None)

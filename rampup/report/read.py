@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from rampup.diagnose.advice import Undefined, advise
 from rampup.diagnose.why.explain import explain
 from rampup.report.data import LARGEST, NOT_MEASURED, Curve, RunData, advice_facts, finite
-from rampup.rundir.damage import damage_of
+from rampup.rundir.damage import find_damage
 from rampup.rundir.files import AttemptDir, RunDir
-from rampup.rundir.history import Attempt, attempts_of
+from rampup.rundir.history import Attempt, read_attempts
 from rampup.rundir.records import Record, read_json
 from rampup.runs.state import State, state_of
 from rampup.runs.summary import NOT_METRICS, best_of, merged, total_wall_s
@@ -58,12 +58,12 @@ def read_or_note(data: RunData, what: str, read: Callable[[], Read], fallback: R
 
 def read_identity(data: RunData) -> None:
     run = data.run
-    data.missing += read_or_note(data, "what is damaged", lambda: damage_of(run), [])
+    data.missing += read_or_note(data, "what is damaged", lambda: find_damage(run), [])
     data.identity, data.config, data.env = run.run, run.config, read_json(run.env_file)
     given = run.path.name.split("-", 2)[-1].rpartition("-")[0]
     data.name = str(data.identity.get("name") or given or run.path.name)
     data.state = read_or_note(data, "the state", lambda: read_state(run), State("unknown"))
-    data.attempts = read_or_note(data, "the attempts", lambda: attempts_of(run), [])
+    data.attempts = read_or_note(data, "the attempts", lambda: read_attempts(run), [])
     data.wall_s = read_or_note(data, "the time it took", lambda: total_wall_s(run), None)
 
 

@@ -269,7 +269,7 @@ def script_bundle() -> str:
 
 
 def bundle_file() -> Path:
-    return paths.cache() / "rampup" / f"vega-{version('vl-convert-python')}.js"
+    return paths.cache_home() / "rampup" / f"vega-{version('vl-convert-python')}.js"
 
 
 def make_bundle() -> str:

@@ -1,13 +1,17 @@
-"""One attempt at a run: the names of its files, and what readers get from them. Part of rundir.py's
-job, which see."""
+"""One attempt at a run: the names of its files, and how they are read.
+
+With files.py the only module that knows file names of a run. Launchers, the job side and all
+readers get paths and records from here; a value that has the wrong type or is torn is left out.
+Nothing here writes.
+"""
 
 import os
 import time
 from pathlib import Path
 
-from rampup.rundir import schema as shapes
+from rampup.rundir import schema
 from rampup.rundir.records import Record, read_json, read_jsonl
-from rampup.rundir.schema import fitting
+from rampup.rundir.schema import drop_foreign
 
 TAIL_BYTES = 2_048
 
@@ -24,7 +28,7 @@ class AttemptDir:
 
     @property
     def facts_file(self) -> Path:
-        """Who runs this attempt, and how it ended; written by the launcher."""
+        """Which process runs this attempt, and how it ended; written by the launcher."""
         return self.path / "attempt.json"
 
     @property
@@ -41,49 +45,49 @@ class AttemptDir:
 
     @property
     def evaluation_file(self) -> Path:
-        """What the last validation of a classifier saw, class by class; replaced as a whole by rank
+        """The result of a classifier's last validation, class by class; replaced as a whole by rank
         0."""
         return self.path / "evaluation.json"
 
     @property
     def modules_file(self) -> Path:
-        """What was loaded in truth, one name on a line; left before the ranks start, where modules
-        were asked for."""
+        """The modules that were loaded in fact, one name on a line; written before the ranks start,
+        where modules were asked for."""
         return self.path / "modules.txt"
 
     @property
     def progress_file(self) -> Path:
-        """Where rank 0 is just now, for the bar: one line, overwritten in place."""
+        """How far rank 0 is, for the progress bar: one line, overwritten in place."""
         return self.path / "progress.json"
 
     @property
-    def port_taken(self) -> Path:
-        """Left by rank 0 when the ports of this try are in use."""
+    def port_taken_file(self) -> Path:
+        """Written by rank 0 when the ports of this try are in use."""
         return self.path / "port-taken"
 
     @property
     def again_file(self) -> Path:
-        """Left by rank 0 when the ranks stopped in good order: one word, why."""
+        """Written by rank 0 when the ranks have stopped cleanly: one word, why."""
         return self.path / "again"
 
     @property
     def stop_file(self) -> Path:
-        """Left by `rampup cancel --save`: stop after this step."""
+        """Written by `rampup cancel --save`: stop after this step."""
         return self.path / "stop"
 
     @property
     def listens_file(self) -> Path:
-        """Left by rank 0 when its loop begins to look whether it is to stop."""
+        """Written by rank 0 when its loop begins to check whether it should stop."""
         return self.path / "listens"
 
     @property
     def next(self) -> "AttemptDir":
-        """The attempt after this one, if there will be one."""
+        """The attempt after this one, whether or not it exists."""
         return AttemptDir(self.path.with_name(str(self.number + 1)))
 
-    def again(self) -> str:
-        """Why the ranks stopped in good order before they were done: timeout, preempt, stop or
-        asked; or empty."""
+    def read_again(self) -> str:
+        """Return why the ranks stopped cleanly before they were done: timeout, preempt, stop or
+        asked; empty if they did not."""
         try:
             return self.again_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
@@ -98,11 +102,20 @@ class AttemptDir:
     def rank_log(self, rank: int) -> Path:
         return self.path / f"rank-{rank}.log"
 
+    def rank_logs(self) -> list[Path]:
+        return sorted(self.path.glob("rank-*.log"))
+
+    def error_files(self) -> list[Path]:
+        return sorted(self.path.glob("error-*.json"))
+
+    def system_files(self) -> list[Path]:
+        return sorted(self.path.glob("system-*.jsonl"))
+
     def error_file(self, rank: int) -> Path:
         return self.path / f"error-{rank}.json"
 
     def profile_file(self) -> Path | None:
-        """Where the time of a LightningModule went, if `profiler` was set."""
+        """The profile of a LightningModule, if `profiler` was set."""
         return next(iter(sorted(self.path.glob("*profile*.txt"))), None)
 
     def system_file(self, node: str) -> Path:
@@ -110,54 +123,52 @@ class AttemptDir:
 
     @property
     def facts(self) -> Record:
-        return fitting(read_json(self.facts_file), shapes.ATTEMPT)
+        return drop_foreign(read_json(self.facts_file), schema.ATTEMPT)
 
     def metrics(self) -> list[Record]:
         return list(read_jsonl(self.metrics_file))
 
     def last_metrics(self) -> Record:
-        """The last values, from the end of the file: quick for any number of rows."""
+        """Return the last values, read from the end of the file: quick for any number of rows."""
         last: Record = {}
         for row in read_jsonl(self.metrics_file, tail_bytes=TAIL_BYTES):
             last.update(row)
         return last
 
     def evaluation(self) -> Record:
-        return fitting(read_json(self.evaluation_file), shapes.EVALUATION)
+        return drop_foreign(read_json(self.evaluation_file), schema.EVALUATION)
 
     def events(self) -> list[Record]:
-        return [fitting(row, shapes.EVENT) for row in read_jsonl(self.events_file)]
+        return [drop_foreign(row, schema.EVENT) for row in read_jsonl(self.events_file)]
 
     def event(self, what: str) -> Record | None:
         found = [row for row in self.events() if row.get("what") == what]
         return found[-1] if found else None
 
-    def resumed_at(self) -> int:
-        """The step where this attempt took up; 0 when it began anew."""
+    def resume_step(self) -> int:
+        """Return the step from which this attempt resumed; 0 when it began anew."""
         resumed = self.event("resumed") if self.number > 1 else None
         return int(resumed.get("step", 0)) if resumed else 0
 
     def samples(self) -> dict[str, list[Record]]:
-        """What was seen of CPU and memory, for each node."""
-        before, after = self.system_file("*").name.split("*")
-        return {
-            path.name[len(before) : -len(after)]: [
-                fitting(row, shapes.SAMPLE) for row in read_jsonl(path)
-            ]
-            for path in sorted(self.path.glob(f"{before}*{after}"))
-        }
+        """Return the samples of CPU and memory, for each node."""
+        found = {}
+        for path in self.system_files():
+            node = path.name.removeprefix("system-").removesuffix(".jsonl")
+            found[node] = [drop_foreign(row, schema.SAMPLE) for row in read_jsonl(path)]
+        return found
 
     def errors(self) -> list[Record]:
-        """What the ranks left when they failed, the earliest first."""
-        found = [fitting(read_json(path), shapes.ERROR) for path in self.path.glob("error-*.json")]
+        """Return what the ranks recorded when they failed, the earliest first."""
+        found = [drop_foreign(read_json(path), schema.ERROR) for path in self.error_files()]
         return sorted((error for error in found if error), key=lambda error: error.get("t", 0.0))
 
-    def wordless(self) -> bool:
-        """Whether it had begun, for it left files, but what its launcher wrote down is torn or
+    def has_no_record(self) -> bool:
+        """Return whether it has begun, for it left files, but its launcher's record is torn or
         lost."""
         return bool(os.listdir(self.path)) and not self.facts
 
     def silent_s(self) -> float:
-        """Seconds since anything was written here."""
+        """Return the seconds since anything was written here."""
         newest = max((entry.stat().st_mtime for entry in os.scandir(self.path)), default=0.0)
         return time.time() - newest

@@ -1,6 +1,8 @@
-"""What of a run directory is missing, torn or foreign, in words for people. Read by `show` and the
-report; the rest of the readers leave such things out without a word, so that the run is still
-listed and shown."""
+"""What is missing, torn or foreign in a run directory, in words for people.
+
+`show` and the report call it. All other readers silently leave such things out, so that the run is
+still listed and shown. It never changes a file.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,60 +11,60 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rampup.rundir import schema as shapes
+from rampup.core.metrics import LARGEST
+from rampup.rundir import schema
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import decode_lines, read_json, read_jsonl
 
 
-class Place(msgspec.Struct):
-    """shapes.METRICS as msgspec checks it: without making a million rows of metrics into
+class RowPlace(msgspec.Struct):
+    """schema.METRICS as msgspec checks it, without making a million rows of metrics into
     dictionaries."""
 
-    step: Annotated[float, msgspec.Meta(gt=-shapes.LARGEST, lt=shapes.LARGEST)] = 0.0
-    t: Annotated[float, msgspec.Meta(ge=0, lt=shapes.LATEST)] = 0.0
+    step: Annotated[float, msgspec.Meta(gt=-LARGEST, lt=LARGEST)] = 0.0
+    t: Annotated[float, msgspec.Meta(ge=0, lt=schema.LATEST)] = 0.0
 
 
-PLACES = msgspec.json.Decoder(Place)
+PLACES = msgspec.json.Decoder(RowPlace)
 
 
-def damage_of(run: RunDir) -> list[str]:
-    return [f"{path.relative_to(run.path)}: {words}" for path, words in _found(run)]
+def find_damage(run: RunDir) -> list[str]:
+    return [f"{path.relative_to(run.path)}: {words}" for path, words in _find(run)]
 
 
-def _found(run: RunDir) -> Iterator[tuple[Path, str]]:
-    for path, shape in (
-        (run.run_file, shapes.RUN),
-        (run.config_file, shapes.CONFIG),
+def _find(run: RunDir) -> Iterator[tuple[Path, str]]:
+    for path, expected in (
+        (run.run_file, schema.RUN),
+        (run.config_file, schema.CONFIG),
         (run.env_file, {}),
     ):
-        yield from _whole(path, shape)
-    yield from _lines(run.control_file, shapes.CONTROL)
+        yield from _check_file(path, expected)
+    yield from _check_lines(run.control_file, schema.CONTROL)
     for attempt in run.attempts():
-        yield from _whole(attempt.facts_file, shapes.ATTEMPT)
-        for path in sorted(attempt.path.glob(attempt.error_file(0).name.replace("0", "*"))):
-            yield from _whole(path, shapes.ERROR)
+        yield from _check_file(attempt.facts_file, schema.ATTEMPT)
+        for path in attempt.error_files():
+            yield from _check_file(path, schema.ERROR)
         if attempt.evaluation_file.exists():
-            yield from _whole(attempt.evaluation_file, shapes.EVALUATION)
-        yield from _lines(attempt.events_file, shapes.EVENT)
-        yield from _lines(attempt.metrics_file, shapes.METRICS, PLACES)
-        for path in sorted(attempt.path.glob(attempt.system_file("*").name)):
-            yield from _lines(path, shapes.SAMPLE)
+            yield from _check_file(attempt.evaluation_file, schema.EVALUATION)
+        yield from _check_lines(attempt.events_file, schema.EVENT)
+        yield from _check_lines(attempt.metrics_file, schema.METRICS, PLACES)
+        for path in attempt.system_files():
+            yield from _check_lines(path, schema.SAMPLE)
 
 
-def _whole(path: Path, shape: shapes.Shape) -> Iterator[tuple[Path, str]]:
+def _check_file(path: Path, expected: schema.Schema) -> Iterator[tuple[Path, str]]:
     record = read_json(path)
-    wrong = shapes.foreign(record, shape)
+    wrong = schema.find_foreign(record, expected)
     if not record:
         yield path, "torn or foreign" if path.exists() else "missing"
     elif wrong:
         yield path, f"{', '.join(wrong)}: foreign and left out"
 
 
-def _lines(
-    path: Path, shape: shapes.Shape, quick: msgspec.json.Decoder[Any] | None = None
+def _check_lines(
+    path: Path, expected: schema.Schema, quick: msgspec.json.Decoder[Any] | None = None
 ) -> Iterator[tuple[Path, str]]:
-    """Of a growing file; that there is none may be as it should. What `quick` can decode is
-    sound."""
+    """Check a growing file; it may rightly not exist. What `quick` can decode is sound."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -71,32 +73,31 @@ def _lines(
         yield path, error.strerror or "unreadable"
         return
     lines = data.splitlines()
-    broken = sum(
-        1
-        for line in lines
-        if line.strip() and not (line[:1] == b"{" and line.rstrip()[-1:] == b"}")
-    )
+    broken = sum(1 for line in lines if line.strip() and not _is_object(line))
     if broken:
-        yield (
-            path,
-            f"{'1 line is' if broken == 1 else f'{broken} lines are'} torn or foreign and left out",
-        )
+        count = "1 line is" if broken == 1 else f"{broken} lines are"
+        yield path, f"{count} torn or foreign and left out"
     if quick is not None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             quick.decode_lines(data)
             return
-    if any(shapes.foreign(row, shape) for row in read_jsonl(path)):
-        yield path, _foreign_in(lines, shape)
+    if any(schema.find_foreign(row, expected) for row in read_jsonl(path)):
+        yield path, _describe_foreign(lines, expected)
 
 
-def _foreign_in(lines: list[bytes], shape: shapes.Shape) -> str:
-    """Line by line, which is slow, to say where: somebody will want to look."""
-    wrong = {
-        number: names
-        for number, line in enumerate(lines, 1)
-        for row in decode_lines(line)
-        if isinstance(row, dict) and (names := shapes.foreign(row, shape))
-    }
+def _is_object(line: bytes) -> bool:
+    return line[:1] == b"{" and line.rstrip()[-1:] == b"}"
+
+
+def _describe_foreign(lines: list[bytes], expected: schema.Schema) -> str:
+    """Say where: read line by line, which is slow, because somebody will want to look there."""
+    wrong: dict[int, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        for row in decode_lines(line):
+            names = schema.find_foreign(row, expected) if isinstance(row, dict) else []
+            if names:
+                wrong[number] = names
     first = min(wrong)
     where = f"line {first}" if len(wrong) == 1 else f"{len(wrong)} lines, the first is {first}"
-    return f"{', '.join(sorted({name for names in wrong.values() for name in names}))}: foreign and left out ({where})"
+    names = sorted({name for found in wrong.values() for name in found})
+    return f"{', '.join(names)}: foreign and left out ({where})"

@@ -1,8 +1,8 @@
 """Why an attempt failed, in one line for people: the rank that failed first, not one that fell
 because of it.
 
-Reads the attempt's files only. The local launcher asks when an attempt ends; for a job of Slurm,
-who reads it asks. `rampup why` starts from the same rank and looks further:
+Reads the attempt's files only. The local launcher calls it when an attempt ends; for a job of
+Slurm, the readers of its state call it. `rampup why` starts from the same rank and looks further:
 diagnose/why/explain.py.
 """
 
@@ -11,6 +11,7 @@ import re
 import signal
 from typing import NamedTuple
 
+from rampup.errors import NOT_EXECUTABLE, NOT_FOUND
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
 
@@ -23,16 +24,16 @@ MPIRUN = re.compile(
 """Open MPI names the first one alone."""
 EXIT_CODE = re.compile(r"exited with exit code (\d+)")
 SIGNALS = {(signal.strsignal(number) or "").lower(): int(number) for number in signal.Signals}
-"""What srun says of a task that a signal ended."""
+"""srun's words for a task that a signal ended."""
 LOST_PEER = re.compile(
     r"lost contact with another rank|can't join the others|connection (closed|reset) by peer|broken pipe"
     r"|\bgloo\b|\bnccl\b|DistNetworkError|DistStoreError|ProcessGroup\w+|recvValue failed"
     r"|Horovod has been shut down|HorovodInternalError",
     re.IGNORECASE,
 )
-"""Of a rank that fell because another one was gone."""
+"""Errors of a rank that fell because another one was gone."""
 ROLL_CALL = "did not come"
-"""Of a rank that waited for another one; the other may have left a better word."""
+"""The error of a rank that waited for another one; the other may have recorded a better cause."""
 
 
 class Exit(NamedTuple):
@@ -43,10 +44,10 @@ class Exit(NamedTuple):
     """128 + n when signal n ended it."""
     node: str = ""
     words: str = ""
-    """Those of srun."""
+    """The message of srun."""
 
 
-class Suspect(NamedTuple):
+class FirstFailure(NamedTuple):
     """The rank that failed first, with all that is known of its end."""
 
     rank: int | None = None
@@ -54,13 +55,15 @@ class Suspect(NamedTuple):
     node: str = ""
     words: str = ""
     error: Record = {}
-    """What it left in error-<rank>.json."""
+    """The record in error-<rank>.json."""
 
 
-def explain(attempt: AttemptDir, rank: int | None, code: int | None) -> tuple[int | None, str]:
-    """The rank that failed first, and the cause. `rank` and `code` are what the launcher saw, if it
-    did."""
-    first = first_to_fail(attempt, rank, code)
+def explain_failure(
+    attempt: AttemptDir, rank: int | None, code: int | None
+) -> tuple[int | None, str]:
+    """Return the rank that failed first, and the cause. `rank` and `code` are what the launcher saw,
+    if it did."""
+    first = find_first_failure(attempt, rank, code)
     who = f"rank {first.rank}" + (f" on node {first.node}" if first.node else "")
     if first.error:
         kind = "" if first.error.get("type") == "NotReady" else f"{first.error.get('type')}: "
@@ -70,10 +73,8 @@ def explain(attempt: AttemptDir, rank: int | None, code: int | None) -> tuple[in
         return first.rank, f"{who} was killed by {name}{_advice(first.code or 0)}"
     if _disk_is_full(attempt):
         what = "the disk is full" if attempt.path.exists() else "it vanished"
-        return (
-            first.rank,
-            f"{'a rank' if rank is None else who} could not write into {attempt.path}: {what}",
-        )
+        writer = "a rank" if rank is None else who
+        return first.rank, f"{writer} could not write into {attempt.path}: {what}"
     if first.words:
         return first.rank, f"{who}: {first.words}"
     if first.rank is None or first.code is None:
@@ -81,70 +82,71 @@ def explain(attempt: AttemptDir, rank: int | None, code: int | None) -> tuple[in
     return first.rank, f"{who} exited with code {first.code}{_meaning(first.code)}"
 
 
-def first_to_fail(attempt: AttemptDir, rank: int | None, code: int | None) -> Suspect:
-    """A rank that lost contact with another one is suspected only when nobody else is."""
+def find_first_failure(attempt: AttemptDir, rank: int | None, code: int | None) -> FirstFailure:
+    """Return the rank that failed first. One that lost contact with another rank is suspected only
+    when no other rank is."""
     errors = attempt.errors()
-    fell = [error for error in errors if fell_because_of_another(error)]
-    exits = (
-        [Exit(rank, code)] if rank is not None and code is not None else exits_by_launcher(attempt)
-    )
+    fell = [error for error in errors if blames_another_rank(error)]
+    exits = [Exit(rank, code)] if rank is not None and code is not None else read_exits(attempt)
     fallen = {error.get("rank") for error in fell}
     exits = [end for end in exits if end.rank not in fallen] or exits
     if exits and signal_name(exits[0].code) and exits[0].rank not in fallen:
-        return Suspect(*exits[0])
+        return FirstFailure(*exits[0])
     culprits = [error for error in errors if error not in fell]
     # the earliest first, as they came
     culprits.sort(key=lambda error: ROLL_CALL in str(error.get("message")))
     if culprits or (fell and (not exits or exits[0].rank in fallen)):
-        return _with_exit((culprits or fell)[0], exits)
-    return Suspect(*exits[0]) if exits else Suspect(rank, code)
+        return _add_exit((culprits or fell)[0], exits)
+    return FirstFailure(*exits[0]) if exits else FirstFailure(rank, code)
 
 
-def fell_because_of_another(error: Record) -> bool:
+def blames_another_rank(error: Record) -> bool:
     return LOST_PEER.search(f"{error.get('type')}: {error.get('message')}") is not None
 
 
-def _with_exit(error: Record, exits: list[Exit]) -> Suspect:
+def _add_exit(error: Record, exits: list[Exit]) -> FirstFailure:
     mine = [end for end in exits if end.rank == error.get("rank")]
-    seen = mine[0] if mine else None
-    return Suspect(
-        error.get("rank"), seen.code if seen else None, seen.node if seen else "", "", error
-    )
+    if not mine:
+        return FirstFailure(error.get("rank"), error=error)
+    return FirstFailure(error.get("rank"), mine[0].code, mine[0].node, error=error)
 
 
-def exits_by_launcher(attempt: AttemptDir) -> list[Exit]:
-    """The ranks that ended badly, as mpirun or srun told. The tasks of srun are no ranks where
-    mpirun started those."""
-    text = said_in_attempt(attempt)
+def read_exits(attempt: AttemptDir) -> list[Exit]:
+    """Return the ranks that failed, as mpirun or srun reported them. Where mpirun started the ranks,
+    the tasks of srun are not ranks."""
+    text = read_launcher_output(attempt)
     first = MPIRUN.search(text)
     if first is None:
-        return exits_by_srun(text)
+        return parse_srun_exits(text)
     if first["rank"]:
         return [Exit(int(first["rank"]), int(first["code"]))]
     return [Exit(int(first["killed"]), 128 + int(first["signal"]))]
 
 
-def exits_by_srun(text: str) -> list[Exit]:
-    """In the order in which srun heard of them, without those that it ended itself."""
+def parse_srun_exits(text: str) -> list[Exit]:
+    """Return the exits in the order in which srun reported them, without those that it caused
+    itself."""
     found = []
     for line in text.splitlines():
         match = SRUN.search(line)
         words = match["words"].strip().lower().removesuffix(" (core dumped)") if match else ""
-        code = _code_of(words)
+        code = _parse_exit_code(words)
         if match and code != 128 + signal.SIGTERM:
-            found += [Exit(rank, code, match["node"], words) for rank in ranks_in(match["ranks"])]
+            found += [
+                Exit(rank, code, match["node"], words) for rank in parse_ranks(match["ranks"])
+            ]
     return found
 
 
-def _code_of(words: str) -> int:
-    told = EXIT_CODE.search(words)
-    if told:
-        return int(told[1])
+def _parse_exit_code(words: str) -> int:
+    match = EXIT_CODE.search(words)
+    if match:
+        return int(match[1])
     return 128 + (signal.SIGKILL if words.startswith("out of memory") else SIGNALS.get(words, 0))
 
 
-def ranks_in(text: str) -> list[int]:
-    """`0-2,5`"""
+def parse_ranks(text: str) -> list[int]:
+    """Read a list of ranks such as `0-2,5`."""
     found: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -152,10 +154,11 @@ def ranks_in(text: str) -> list[int]:
     return found
 
 
-def said_in_attempt(attempt: AttemptDir) -> str:
-    """What Slurm and the job script said, or the launcher here.
+def read_launcher_output(attempt: AttemptDir) -> str:
+    """Return the output of Slurm and of the job script, or of the local launcher.
 
-    A requeued job goes on in the log of the attempt before; the job script says where each begins.
+    A requeued job continues in the log of the attempt before; the job script marks where each
+    begins.
     """
     job = attempt.facts.get("job", "")
     log = RunDir(attempt.path.parent.parent).slurm_log(job) if job else attempt.job_log
@@ -165,14 +168,13 @@ def said_in_attempt(attempt: AttemptDir) -> str:
 
 
 def signal_name(code: int) -> str:
-    """SIGKILL for 137; empty for a code that tells of no signal."""
-    return (
-        signal.Signals(code - 128).name if code > 128 and code - 128 in set(signal.Signals) else ""
-    )
+    """Return SIGKILL for 137; empty for a code that does not stand for a signal."""
+    is_signal = code > 128 and code - 128 in set(signal.Signals)
+    return signal.Signals(code - 128).name if is_signal else ""
 
 
 def _last_error(attempt: AttemptDir) -> str:
-    errors = [line for line in said_in_attempt(attempt).splitlines() if "error:" in line]
+    errors = [line for line in read_launcher_output(attempt).splitlines() if "error:" in line]
     return f": {errors[-1]}" if errors else ""
 
 
@@ -184,9 +186,9 @@ def _advice(code: int) -> str:
 
 
 def _meaning(code: int | None) -> str:
-    return {126: " (the program can't be executed)", 127: " (the program was not found)"}.get(
-        code or 0, ""
-    )
+    if code == NOT_EXECUTABLE:
+        return " (the program can't be executed)"
+    return " (the program was not found)" if code == NOT_FOUND else ""
 
 
 def _disk_is_full(attempt: AttemptDir) -> bool:

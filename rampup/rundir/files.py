@@ -1,6 +1,6 @@
 """The run directory: the contract between the side that controls and the side that trains.
 
-With attemptdir.py the only file that knows file names. Every file has one writer; whole files are
+With attempt.py the only module that knows file names of a run. Every file has one writer; whole files are
 replaced atomically, logs of records only grow. The state of a run is computed here from what is on
 disk and from whether its launcher lives; it is never stored. Readers skip a torn last line and name
 what is missing.
@@ -13,14 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rampup.core.metrics import is_number
 from rampup.errors import Refused
-from rampup.rundir import schema as shapes
+from rampup.rundir import schema
 from rampup.rundir.attempt import AttemptDir as AttemptDir
-from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync, write_new
-from rampup.rundir.schema import fitting
+from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync_files, write_new
+from rampup.rundir.schema import drop_foreign
 
 ATTEMPT_NAME = re.compile("[1-9][0-9]{0,5}")
-"""What else lies in attempts/, as a date or a file, is somebody's own."""
+"""Anything else in attempts/ belongs to the user."""
 
 
 class RunDir:
@@ -56,11 +57,11 @@ class RunDir:
         return self.path / "job.sh"
 
     def slurm_log(self, job: str) -> Path:
-        """What Slurm and the job script say."""
-        return self.path / f"slurm-{job}.log"
+        """The output of Slurm and of the job script."""
+        return self.path / slurm_log_name(job)
 
     def slurm_logs(self) -> list[Path]:
-        """The oldest first."""
+        """Return the logs of all jobs, the oldest first."""
         return sorted(self.path.glob("slurm-*.log"), key=lambda path: path.stat().st_mtime)
 
     @property
@@ -81,7 +82,7 @@ class RunDir:
 
     @property
     def tensorboard(self) -> Path:
-        """What `tensorboard --logdir` wants."""
+        """The folder for `tensorboard --logdir`."""
         return self.path / "tb"
 
     def tensorboard_file(self, attempt: int) -> Path:
@@ -92,7 +93,7 @@ class RunDir:
         return AttemptDir(self.path.joinpath("attempts", str(number)))
 
     def checkpoint(self, step: int) -> Path:
-        return self.checkpoints / f"step-{step}"
+        return self.checkpoints / checkpoint_name(step)
 
     # identity -------------------------------------------------------------------------------------
 
@@ -102,11 +103,11 @@ class RunDir:
 
     @property
     def run(self) -> Record:
-        return fitting(read_json(self.run_file), shapes.RUN)
+        return drop_foreign(read_json(self.run_file), schema.RUN)
 
     @property
     def config(self) -> Record:
-        return fitting(read_json(self.config_file), shapes.CONFIG)
+        return drop_foreign(read_json(self.config_file), schema.CONFIG)
 
     # attempts -------------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class RunDir:
         return self.attempt(numbers[-1]) if numbers else None
 
     def claim_attempt(self) -> AttemptDir:
-        """The next attempt, taken by mkdir: two launchers can't get the same one."""
+        """Create the next attempt by mkdir: two launchers can't get the same one."""
         (self.path / "attempts").mkdir(exist_ok=True)
         number = max(self.attempt_numbers(), default=0) + 1
         while True:
@@ -149,9 +150,9 @@ class RunDir:
         return [row for row in read_jsonl(self.control_file) if row.get("what") == what]
 
     def recorded(self, what: str) -> Record | None:
-        """The last record of that kind."""
+        """Return the last record of that kind."""
         found = [row for row in read_jsonl(self.control_file) if row.get("what") == what]
-        return fitting(found[-1], shapes.CONTROL) if found else None
+        return drop_foreign(found[-1], schema.CONTROL) if found else None
 
     def cancelled_after(self, since: float) -> bool:
         return bool((self.recorded("cancelled") or {}).get("t", 0.0) > since)
@@ -159,32 +160,46 @@ class RunDir:
     # what happened --------------------------------------------------------------------------------
 
     def history(self) -> list[Record]:
-        """The metric rows of all attempts as one story: each is cut where the next one resumed."""
+        """Return the metric rows of all attempts in one list: each attempt is cut where the next one
+        resumed."""
         rows: list[Record] = []
         for attempt in self.attempts():
-            resumed, own = attempt.resumed_at(), attempt.metrics()
-            if own or resumed:  # one that ended before it took up has changed nothing
-                rows = [
-                    row
-                    for row in rows
-                    if not shapes.number(step := row.get("step", 0)) or step <= resumed
-                ]
+            resumed, own = attempt.resume_step(), attempt.metrics()
+            if own or resumed:  # one that ended before it resumed has changed nothing
+                rows = [row for row in rows if not _is_after(row, resumed)]
             rows.extend(own)
         return rows
 
 
-# making one ---------------------------------------------------------------------------------------
+def _is_after(row: Record, last_step: int) -> bool:
+    step = row.get("step", 0)
+    return is_number(step) and step > last_step
 
 
-def directory_of(root: Path, name: str, run_id: str, created: float) -> Path:
+def checkpoint_name(step: int) -> str:
+    return f"step-{step}"
+
+
+def slurm_log_name(job: str) -> str:
+    """Return the name of a job's log; `job` may be a pattern of sbatch, such as %j."""
+    return f"slurm-{job}.log"
+
+
+# making a run ---------------------------------------------------------------------------------------
+
+
+def run_directory(root: Path, name: str, run_id: str, created: float) -> Path:
     return root / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(created))}-{name}-{run_id}"
 
 
-def create(final: Path, run: Record, fill: Callable[[RunDir], None], alone: bool = True) -> RunDir:
-    """Make a run directory in one step: `fill` writes into a hidden one, a rename shows it.
+def create_run(
+    final: Path, run: Record, fill: Callable[[RunDir], None], alone: bool = True
+) -> RunDir:
+    """Make a run directory in one step: `fill` writes into a hidden one, and a rename shows it.
 
-    A crash or an error in between leaves no half-made run that `list` would show. One of many is
-    not waited for until it is on the disk: who makes a study again finds what is missing.
+    A crash or an error in between leaves no half-made run that `list` would show. One of many
+    (`alone=False`) is not brought to the disk at once: starting the study again makes what is
+    missing.
     """
     import shutil  # slow to import, and only `run` makes runs
 
@@ -202,7 +217,7 @@ def create(final: Path, run: Record, fill: Callable[[RunDir], None], alone: bool
         write_new(made.run_file, run)
         fill(made)
         if alone:
-            sync(hidden)
+            sync_files(hidden)
         hidden.rename(final)
     except OSError as error:
         shutil.rmtree(hidden, ignore_errors=True)

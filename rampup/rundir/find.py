@@ -1,6 +1,9 @@
-"""Where runs live, and which one is meant by what a user typed. Reads directory names only, so it
-is quick with thousands of runs. The roots a user has used are remembered, so that `list` works from
-any directory."""
+"""Where runs live, and which run a user means by what was typed.
+
+Every command that takes a run calls `find`. It reads directory names only, so it is quick with
+thousands of runs. The roots that a user has used are remembered, so that `list` works from any
+directory. Nothing here looks into a run beyond run.json.
+"""
 
 import os
 import random
@@ -9,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from rampup.core import paths as places
+from rampup.core import paths
 from rampup.core.spec import Cluster
 from rampup.errors import RunNotFound, UsageError
 from rampup.rundir.files import RunDir
@@ -19,8 +22,8 @@ ID_LENGTH = 6
 STAMP = len("20260131-235959")
 
 
-def new_id() -> str:
-    """Six characters, the first a letter: never mistaken for a job number."""
+def new_run_id() -> str:
+    """Return six characters, the first a letter: never mistaken for a job number."""
     chance = random.SystemRandom()
     return chance.choice(LETTERS) + "".join(chance.choices(LETTERS + "23456789", k=ID_LENGTH - 1))
 
@@ -31,7 +34,7 @@ def default_root(cluster: Cluster | None = None) -> Path:
 
 
 def roots_file() -> Path:
-    return places.state() / "rampup" / "roots"
+    return paths.state_home() / "rampup" / "roots"
 
 
 def remembered_roots() -> list[Path]:
@@ -50,13 +53,13 @@ def remember_root(root: Path) -> None:
 
 
 def known_roots() -> list[Path]:
-    """The default root first, then the remembered ones that still exist."""
+    """Return the default root, then the remembered ones that still exist."""
     found = [default_root(), *remembered_roots()]
     return [root for root in dict.fromkeys(found) if root.is_dir()]
 
 
 def all_runs() -> list[RunDir]:
-    """Every run that can be found, the newest first."""
+    """Return every run that can be found, the newest first."""
     found: list[tuple[str, Path]] = []
     for root in known_roots():
         try:
@@ -68,7 +71,7 @@ def all_runs() -> list[RunDir]:
 
 
 def _age_key(found: list[tuple[str, Path]]) -> Callable[[tuple[str, Path]], tuple[str, float]]:
-    """Names tell the second; among runs of one second, run.json tells the rest."""
+    """Return the sort key: a name gives the second; among runs of one second, run.json decides."""
     seconds = Counter(name[:STAMP] for name, _ in found)
 
     def key(row: tuple[str, Path]) -> tuple[str, float]:
@@ -80,12 +83,12 @@ def _age_key(found: list[tuple[str, Path]]) -> Callable[[tuple[str, Path]], tupl
 
 
 def is_run_name(name: str) -> bool:
-    """<date>-<time>-<name>-<id>"""
+    """Return whether a name has the form <date>-<time>-<name>-<id>."""
     return name.count("-") >= 3 and name[:8].isdigit() and len(name.rpartition("-")[2]) == ID_LENGTH
 
 
-def told_by_name(run: RunDir) -> tuple[str, float | None]:
-    """The name of a run and when it was made, to the second: no file has to be opened."""
+def parse_run_name(run: RunDir) -> tuple[str, float | None]:
+    """Return the name of a run and when it was made, to the second, without opening a file."""
     name = run.path.name
     stamp, words = name[:STAMP], name[STAMP + 1 : -ID_LENGTH - 1]
     try:
@@ -99,8 +102,8 @@ def told_by_name(run: RunDir) -> tuple[str, float | None]:
 
 
 def find(wanted: str | None) -> RunDir:
-    """The run with that id, unique prefix of an id, directory name or path; the latest one for
-    None."""
+    """Return the run with that id, unique prefix of an id, directory name or path; the latest one
+    for None."""
     if wanted is None:
         return latest()
     if "/" in wanted or wanted in (".", ".."):
@@ -119,7 +122,7 @@ def find(wanted: str | None) -> RunDir:
 
 
 def open_run(path: Path) -> RunDir:
-    """The run at a path that a user gave."""
+    """Return the run at a path that a user gave."""
     run = RunDir(path)
     if not run.run_file.is_file():
         raise RunNotFound(f"no run in {path}: it has no run.json", "rampup list shows the runs")
@@ -127,8 +130,8 @@ def open_run(path: Path) -> RunDir:
 
 
 def find_to_read(wanted: str | None) -> RunDir:
-    """For readers, also a directory whose run.json is lost: they tell what is left. Who acts on a
-    run asks `find`."""
+    """Like `find`, but take also a directory whose run.json is lost, for commands that only show
+    what is left. Commands that change a run call `find`."""
     try:
         return find(wanted)
     except RunNotFound:

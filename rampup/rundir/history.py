@@ -1,22 +1,23 @@
-"""The attempts of a run as one story: what each began with, how far it came, what of it was redone,
-what that cost.
+"""The attempts of a run as one story: where each began, how far it came, which steps were redone,
+and what that cost.
 
-Read by `show`, `list`, the report and the drill. A run that was never interrupted has one attempt,
-and nothing of it is lost. Files that are torn or missing cost what was in them: what nobody knows
-is None, or 0 steps. It writes nothing.
+`show`, `list`, the report and the drill read it. A run that was never interrupted has one attempt,
+and nothing of it is lost. What stood in a torn or missing file is unknown: None, or 0 steps. It
+writes nothing.
 """
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rampup.rundir import schema as shapes
+from rampup.core.metrics import is_number
+from rampup.rundir import schema
 from rampup.rundir.attempt import TAIL_BYTES
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_json, read_jsonl
 
-NO_WORD = "no word"
-"""How an attempt ended whose launcher could not say it: it was killed, or its machine was lost. Or
-it goes on."""
+KILLED_OR_LOST = "no word"
+"""How an attempt ended whose launcher could not record it: it was killed, or its machine was lost.
+Or it is still running."""
 REASONS = {
     "timeout": "time limit",
     "again: timeout": "time limit",
@@ -25,27 +26,27 @@ REASONS = {
     "again: asked": "it asked to be started again",
     "cancelled": "cancelled",
     "stopped": "stopped by Slurm",
-    NO_WORD: "killed without a word",
+    KILLED_OR_LOST: "killed without a word",
 }
 
 
 class Attempt(Struct, frozen=True):
     number: int
     began: float
-    """0.0 when nobody knows."""
+    """0.0 when it is unknown."""
     ended: float | None
     how: str
     """completed, failed, cancelled, timeout, stopped; `again: timeout` when the launcher started
     the run again."""
     first_step: int
-    """The step of the checkpoint that it went on from; 0 when it began anew."""
+    """The step of the checkpoint from which it resumed; 0 when it began anew."""
     last_step: int
     """The furthest step that it is known to have reached."""
     exact: bool | None
-    """Whether it went on bit for bit; None when it began anew, or does not say."""
+    """Whether it resumed bit for bit; None when it began anew, or does not say."""
     trained: bool = True
-    """Whether it came so far: one that ended before it took up has first and last step 0, and
-    nothing is redone."""
+    """Whether it began to train: one that ended before has first and last step 0, and nothing is
+    redone."""
     trained_from: float | None = None
     """When its first step began."""
     heard: float | None = None
@@ -60,20 +61,22 @@ class Attempt(Struct, frozen=True):
 
     @property
     def took_s(self) -> float | None:
-        """To its end, or to its last word where nobody was left to write down the end."""
+        """The time to its end, or to its last sign of life where the end was not recorded."""
         end = self.ended or self.heard
         return max(0.0, end - self.began) if end and self.began else None
 
     @property
     def reason(self) -> str:
-        """Why it ended, in a few words: for the mark where the next one took up."""
-        return (self.how == "failed" and self.cause) or REASONS.get(self.how, self.how)
+        """Why it ended, in a few words: for the mark where the next one resumed."""
+        if self.how == "failed" and self.cause:
+            return self.cause
+        return REASONS.get(self.how, self.how)
 
 
-def attempts_of(run: RunDir) -> list[Attempt]:
-    """The oldest first."""
+def read_attempts(run: RunDir) -> list[Attempt]:
+    """Return all attempts of a run, the oldest first."""
     found: list[Attempt] = []
-    later: list[int] = []  # the steps where later attempts took up, the next one's last
+    later: list[int] = []  # the steps where later attempts resumed, the next one's last
     for attempt in reversed([read_attempt(directory) for directory in run.attempts()]):
         if attempt.trained and later:
             reached = max(attempt.last_step, later[-1])  # it has saved that one
@@ -90,79 +93,80 @@ def attempts_of(run: RunDir) -> list[Attempt]:
 
 def read_attempt(attempt: AttemptDir) -> Attempt:
     facts, events = attempt.facts, attempt.events()
-    resumed = last_event(events, "resumed") if attempt.number > 1 else None
+    resumed = find_last_event(events, "resumed") if attempt.number > 1 else None
     rows = read_jsonl(attempt.metrics_file, TAIL_BYTES)
-    words = (*rows, read_json(attempt.progress_file), last_event(events, "stopped") or {})
+    words = (*rows, read_json(attempt.progress_file), find_last_event(events, "stopped") or {})
     known = [
-        (int(step), moment_in(row, "t") or 0.0)
+        (int(step), get_moment(row, "t") or 0.0)
         for row in words
-        if (step := number_in(row, "step")) is not None
+        if (step := get_number(row, "step")) is not None
     ]
     first, furthest = int(resumed.get("step", 0)) if resumed else 0, max(known, default=(0, 0.0))
-    times = [t for row in (*words, *events[-1:]) if (t := moment_in(row, "t")) is not None]
-    start = moment_in(resumed or last_event(events, "start") or first_row(attempt), "t")
+    times = [t for row in (*words, *events[-1:]) if (t := get_moment(row, "t")) is not None]
+    start = get_moment(resumed or find_last_event(events, "start") or read_first_row(attempt), "t")
     exact = resumed.get("exact") if resumed else None
     return Attempt(
         number=attempt.number,
-        began=moment_in(facts, "started") or min(times, default=0.0),
-        ended=moment_in(facts, "ended"),
-        how=how_it_ended(facts),
+        began=get_moment(facts, "started") or min(times, default=0.0),
+        ended=get_moment(facts, "ended"),
+        how=describe_ending(facts),
         first_step=first,
         last_step=max(first, furthest[0]),
         exact=exact if isinstance(exact, bool) else None,
         trained=attempt.number == 1 or resumed is not None or bool(known),
         trained_from=start,
         heard=max(times, default=None),
-        step_s=pace(furthest[0] - first, start, furthest[1]),
+        step_s=seconds_per_step(furthest[0] - first, start, furthest[1]),
         cause=str(facts.get("cause") or ""),
     )
 
 
-def last_event(events: list[Record], what: str) -> Record | None:
+def find_last_event(events: list[Record], what: str) -> Record | None:
     return next((row for row in reversed(events) if row.get("what") == what), None)
 
 
-def first_row(attempt: AttemptDir) -> Record:
-    """A loop of one's own does not say when it starts; its first row comes soon after."""
+def read_first_row(attempt: AttemptDir) -> Record:
+    """Return the first row of metrics. The user's own loop does not say when it starts; its first
+    row comes soon after."""
     return next(iter(read_jsonl(attempt.metrics_file)), {})
 
 
-def how_it_ended(facts: Record) -> str:
+def describe_ending(facts: Record) -> str:
     outcome = facts.get("outcome")
     if outcome == "again":
         return f"again: {facts.get('why') or 'asked'}"
-    return str(outcome) if outcome else NO_WORD
+    return str(outcome) if outcome else KILLED_OR_LOST
 
 
-def number_in(row: Record, key: str) -> float | None:
+def get_number(row: Record, key: str) -> float | None:
     value = row.get(key)
-    return value if shapes.number(value) else None
+    return value if is_number(value) else None
 
 
-def moment_in(row: Record, key: str) -> float | None:
+def get_moment(row: Record, key: str) -> float | None:
     value = row.get(key)
-    return value if shapes.moment(value) else None
+    return value if schema.is_moment(value) else None
 
 
-def pace(steps: int, start: float | None, t: float) -> float:
-    """Seconds per step from the start of training to a word about it."""
+def seconds_per_step(steps: int, start: float | None, t: float) -> float:
+    """Return the seconds per step, from the start of training to the time `t`."""
     return max(0.0, t - start) / steps if steps > 0 and start is not None else 0.0
 
 
-def spent_s(attempt: AttemptDir, facts: Record) -> float | None:
-    """`took_s` for who has read attempt.json already, and looks at thousands: mostly it is all that
-    is needed."""
-    began, ended = moment_in(facts, "started"), moment_in(facts, "ended")
+def attempt_duration_s(attempt: AttemptDir, facts: Record) -> float | None:
+    """Return `took_s` for a caller that has read attempt.json already and looks at thousands of
+    runs: mostly its facts are enough."""
+    began, ended = get_moment(facts, "started"), get_moment(facts, "ended")
     if began is None or ended is None:
         return read_attempt(attempt).took_s
     return max(0.0, ended - began)
 
 
 def effective_ratio(found: list[Attempt]) -> float | None:
-    """The effective training time ratio: time spent on steps that count, over all time from the
-    first start to the last word. What counts is from an attempt's first step to its last word,
-    without the steps that were redone; what does not is starting up, work done twice, and waiting
-    between attempts. None where nobody counts steps."""
+    """Return the effective training time ratio: time spent on steps that count, over all time from
+    the first start to the last sign of life. Time counts from an attempt's first step to its last
+    sign of life, without the steps that were redone; starting up, work done twice and waiting
+    between attempts do not count. None where no steps are recorded."""
     begins = [attempt.began for attempt in found if attempt.began]
     ends = [end for attempt in found if (end := attempt.ended or attempt.heard)]
     useful = sum(useful_s(attempt) for attempt in found)

@@ -1,8 +1,8 @@
 """JSON on disk: whole files that are replaced atomically, and files of records that only grow.
 
-Everything that is written into a run directory by the control side goes through here, and every
-reader too: it skips a torn last line, and takes what can't be read for nothing. Files that a user
-names with --out are written here too.
+Everything that the control side writes into a run directory goes through here, and so does every
+reader: it skips a torn last line, and treats what can't be read as empty. Files that a user names
+with --out are written here too. Nothing here knows the name of a file.
 """
 
 import contextlib
@@ -30,18 +30,25 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_new(path: Path, value: Any) -> None:
-    """A file of a directory that nobody sees yet. Who shows it may `sync` it first."""
+    """Write a file of a directory that nobody sees yet. The caller may `sync_files` before it shows
+    the directory."""
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
-def sync(directory: Path) -> None:
-    """Wait until the files of a directory are on the disk: a crash after that leaves none of them
-    empty."""
+def sync(path: Path) -> None:
+    """Bring a file or the entries of a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_files(directory: Path) -> None:
+    """Bring the files of a directory to the disk: a crash after that leaves none of them empty."""
     for path in directory.iterdir():
         if path.is_file():
-            file = os.open(path, os.O_RDONLY)
-            os.fsync(file)
-            os.close(file)
+            sync(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -53,9 +60,9 @@ def write_text(path: Path, text: str) -> None:
     os.replace(beside, path)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """A file that a user named: it appears whole or not at all, and what a link points to is
-    replaced, not the link.
+def write_user_file(path: Path, content: bytes) -> None:
+    """Write a file that a user named: it appears whole or not at all, and a link stays: the file
+    that it points to is replaced.
 
     Into a pipe or a terminal (/dev/stdout) it is written as it is: there is nothing that could be
     replaced.
@@ -64,7 +71,7 @@ def write_whole(path: Path, content: bytes) -> None:
         if is_stream(path):
             path.write_bytes(content)
         else:
-            replace_whole(Path(os.path.realpath(path)), content)
+            replace_file(Path(os.path.realpath(path)), content)
     except OSError as error:
         raise Refused(
             f"can't write {path}: {error.strerror}", "--out FILE, in a directory that you can write"
@@ -72,8 +79,8 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a pipe or a character device is there. Nobody wants a table in a disk, or in place of
-    a directory."""
+    """Return whether a path is a pipe or a character device. A block device and a directory are
+    errors."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -85,20 +92,20 @@ def is_stream(path: Path) -> bool:
     return not stat.S_ISREG(mode)
 
 
-def replace_whole(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     # fits where the name itself only just does
     beside = path.with_name(f".rampup-{os.getpid()}.making")
     try:
         beside.write_bytes(content)
         os.replace(beside, path)
     except OSError:
-        with contextlib.suppress(OSError):  # the first error is the one to tell
+        with contextlib.suppress(OSError):  # the first error is the one to report
             beside.unlink()
         raise
 
 
 def write_reserved(path: Path, value: Record) -> None:
-    """Like write_json, with room for more: `overwrite` then works on a full disk too."""
+    """Like write_json, with room to grow: `overwrite` then works on a full disk too."""
     write_json(path, value)
     with open(path, "a", encoding="utf-8") as file:
         file.write(" " * RESERVED_BYTES + "\n")
@@ -117,7 +124,7 @@ def overwrite(path: Path, value: Record) -> None:
 
 
 def read_json(path: Path) -> Record:
-    """The object in a file; empty where there is none, or none that can be read."""
+    """Return the object in a file; empty where there is none, or none that can be read."""
     try:
         value = decode(read_bytes(path))
     except (OSError, ValueError, RecursionError):
@@ -126,8 +133,8 @@ def read_json(path: Path) -> Record:
 
 
 def read_bytes(path: Path, tail_bytes: int | None = None) -> bytes:
-    """A file, or the whole lines at its end. Half the calls to the system that open() makes: `list`
-    reads thousands."""
+    """Return a file, or the whole lines at its end. This takes half the system calls of open():
+    `list` reads thousands of files."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(file).st_size
@@ -144,8 +151,8 @@ def read_bytes(path: Path, tail_bytes: int | None = None) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Quick first; the slow way also takes what a shell may pass in but JSON does not have: bytes
-    that are no text."""
+    """Decode quickly, or else with Python's own module, which also takes what a shell may pass in
+    but JSON does not have: bytes that are not text."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -158,7 +165,7 @@ def append_json(path: Path, value: Record) -> None:
 
 
 def read_jsonl(path: Path, tail_bytes: int | None = None) -> Iterator[Record]:
-    """The records of a growing file, or of its end, without torn lines."""
+    """Yield the records of a growing file, or of its end, without torn lines."""
     try:
         data = read_bytes(path, tail_bytes)
     except OSError:
@@ -167,7 +174,7 @@ def read_jsonl(path: Path, tail_bytes: int | None = None) -> Iterator[Record]:
 
 
 def decode_lines(data: bytes) -> list[Any]:
-    """All at once, which is quick for millions; one by one where any is torn."""
+    """Decode all lines at once, which is quick for millions; one by one where any is torn."""
     try:
         return LINES.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,164 +1,170 @@
-"""What the records of a run directory hold, by name and type. What has another type is foreign and
-not passed on.
+"""What the records of a run directory hold, by name and type. A value of another type is foreign,
+and readers do not get it.
 
-rundir.py reads through this, so that no reader has to fear a file that was damaged, edited or
-written by another program: a value is as expected, or it is not there. Names that are not listed
-here pass; what they mean, their reader knows.
+RunDir and AttemptDir read through this, so that nobody has to fear a file that was damaged, edited
+or written by another program: a value is as expected, or it is not there. Names that are not
+listed here pass unchecked; whoever reads them knows what they mean. Pure.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rampup.core.metrics import is_number
 from rampup.rundir.records import Record
 
-Fits = Callable[[Any], bool]
-Shape = Mapping[str, "Fits | Shape"]
-"""For each name what fits there, or the shape of a table."""
-LARGEST = 1e15
+Check = Callable[[Any], bool]
+Schema = Mapping[str, "Check | Schema"]
+"""For each name the check that its value must pass, or the schema of a table."""
 LATEST = 4_102_444_800.0
-"""The year 2100: what is later counts milliseconds, or is damaged."""
+"""The year 2100: a later time counts milliseconds, or is damaged."""
 OUTCOMES = ("completed", "failed", "cancelled", "timeout", "stopped", "again")
 
 
-def number(value: Any) -> bool:
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return known and abs(value) < LARGEST and math.isfinite(value)
+def is_moment(value: Any) -> bool:
+    """Return whether a value is a time in seconds since 1970."""
+    return is_number(value) and 0 <= value < LATEST
 
 
-def moment(value: Any) -> bool:
-    """Seconds since 1970."""
-    return number(value) and 0 <= value < LATEST
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and is_number(value)
 
 
-def whole(value: Any) -> bool:
-    return isinstance(value, int) and number(value)
-
-
-def text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def flag(value: Any) -> bool:
+def is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def table(value: Any) -> bool:
+def is_table(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def words(value: Any) -> bool:
+def is_text_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
-def outcome(value: Any) -> bool:
+def is_outcome(value: Any) -> bool:
     return value in OUTCOMES
 
 
-def tables(value: Any) -> bool:
+def is_table_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(row, dict) for row in value)
 
 
-def grid(value: Any) -> bool:
-    """Rows of numbers, all of one length."""
+def is_grid(value: Any) -> bool:
+    """Return whether a value is a list of rows of numbers, all of one length."""
     return (
         isinstance(value, list)
-        and all(isinstance(row, list) and all(map(number, row)) for row in value)
+        and all(isinstance(row, list) and all(map(is_number, row)) for row in value)
         and len({len(row) for row in value}) < 2
     )
 
 
-def maybe(fits: Fits) -> Fits:
-    return lambda value: value is None or fits(value)
+def optional(check: Check) -> Check:
+    return lambda value: value is None or check(value)
 
 
-PROCESS: Shape = {"host": text, "boot": text, "pid": whole, "pid_start": maybe(whole)}
-RUN: Shape = {
-    **dict.fromkeys(("id", "name", "host", "point_id"), text),
-    **dict.fromkeys(("user", "study"), maybe(text)),
-    "created": moment,
-    "point": table,
+PROCESS: Schema = {
+    "host": is_text,
+    "boot": is_text,
+    "pid": is_whole,
+    "pid_start": optional(is_whole),
 }
-RESOURCES: Shape = {
-    **dict.fromkeys(("nodes", "tasks_per_node"), whole),
-    **dict.fromkeys(("gpus_per_node", "cpus_per_task"), maybe(whole)),
-    **dict.fromkeys(("mem", "time"), maybe(text)),
+RUN: Schema = {
+    **dict.fromkeys(("id", "name", "host", "point_id"), is_text),
+    **dict.fromkeys(("user", "study"), optional(is_text)),
+    "created": is_moment,
+    "point": is_table,
 }
-CONFIG: Shape = {
-    **dict.fromkeys(("name", "kind", "cwd"), text),
-    **dict.fromkeys(("recipe", "engine", "entry", "folder"), maybe(text)),
-    **dict.fromkeys(("command", "argv"), words),
-    **dict.fromkeys(("builtin", "smoke"), flag),
-    **dict.fromkeys(("train", "checkpoint", "origins"), table),
-    "time_s": maybe(number),
+RESOURCES: Schema = {
+    **dict.fromkeys(("nodes", "tasks_per_node"), is_whole),
+    **dict.fromkeys(("gpus_per_node", "cpus_per_task"), optional(is_whole)),
+    **dict.fromkeys(("mem", "time"), optional(is_text)),
+}
+CONFIG: Schema = {
+    **dict.fromkeys(("name", "kind", "cwd"), is_text),
+    **dict.fromkeys(("recipe", "engine", "entry", "folder"), optional(is_text)),
+    **dict.fromkeys(("command", "argv"), is_text_list),
+    **dict.fromkeys(("builtin", "smoke"), is_flag),
+    **dict.fromkeys(("train", "checkpoint", "origins"), is_table),
+    "time_s": optional(is_number),
     "resources": RESOURCES,
-    "environment": {"modules": words, "env": text, "container": words},
-    "cluster": {"name": text, "scheduler": text},
+    "environment": {"modules": is_text_list, "env": is_text, "container": is_text_list},
+    "cluster": {"name": is_text, "scheduler": is_text},
 }
-ATTEMPT: Shape = {
+ATTEMPT: Schema = {
     **PROCESS,
-    **dict.fromkeys(("launcher", "job", "next_job", "cause", "why"), text),
-    **dict.fromkeys(("started", "ended"), moment),
-    **dict.fromkeys(("wall_s", "cpu_s", "max_rss_mb"), number),
-    **dict.fromkeys(("exit_code", "failed_rank"), maybe(whole)),
-    "world_size": whole,
-    "outcome": outcome,
+    **dict.fromkeys(("launcher", "job", "next_job", "cause", "why"), is_text),
+    **dict.fromkeys(("started", "ended"), is_moment),
+    **dict.fromkeys(("wall_s", "cpu_s", "max_rss_mb"), is_number),
+    **dict.fromkeys(("exit_code", "failed_rank"), optional(is_whole)),
+    "world_size": is_whole,
+    "outcome": is_outcome,
 }
-CONTROL: Shape = {
+CONTROL: Schema = {
     **PROCESS,
     **dict.fromkeys(
-        ("what", "scheduler", "cluster", "job", "job_name", "allocation", "state", "reason"), text
+        ("what", "scheduler", "cluster", "job", "job_name", "allocation", "state", "reason"),
+        is_text,
     ),
-    **dict.fromkeys(("packed", "waits"), flag),
-    "task": whole,
-    "t": moment,
+    **dict.fromkeys(("packed", "waits"), is_flag),
+    "task": is_whole,
+    "t": is_moment,
 }
-EVENT: Shape = {"what": text, "t": moment, "step": whole, "phases": table, "metrics": table}
-ERROR: Shape = {
-    **dict.fromkeys(("type", "message", "hint", "traceback"), text),
-    "t": moment,
-    "rank": whole,
+EVENT: Schema = {
+    "what": is_text,
+    "t": is_moment,
+    "step": is_whole,
+    "phases": is_table,
+    "metrics": is_table,
 }
-EVALUATION: Shape = {
-    **dict.fromkeys(("step", "epoch"), whole),
-    **dict.fromkeys(("classes", "model"), words),
-    **dict.fromkeys(("confusion", "scores", "curves"), grid),
-    **dict.fromkeys(("weights", "graph"), tables),
-    "samples": text,
+ERROR: Schema = {
+    **dict.fromkeys(("type", "message", "hint", "traceback"), is_text),
+    "t": is_moment,
+    "rank": is_whole,
 }
-METRICS: Shape = {"step": number, "t": moment}
-SAMPLE: Shape = {
-    "t": moment,
+EVALUATION: Schema = {
+    **dict.fromkeys(("step", "epoch"), is_whole),
+    **dict.fromkeys(("classes", "model"), is_text_list),
+    **dict.fromkeys(("confusion", "scores", "curves"), is_grid),
+    **dict.fromkeys(("weights", "graph"), is_table_list),
+    "samples": is_text,
+}
+METRICS: Schema = {"step": is_number, "t": is_moment}
+SAMPLE: Schema = {
+    "t": is_moment,
     **dict.fromkeys(
-        ("cpus", "cpu_percent", "cpu_s", "mem_used_mb", "mem_total_mb", "rss_mb"), number
+        ("cpus", "cpu_percent", "cpu_s", "mem_used_mb", "mem_total_mb", "rss_mb"), is_number
     ),
-    "gpus": tables,
+    "gpus": is_table_list,
 }
 
 
-def fitting(record: Record, shape: Shape) -> Record:
-    """The record without what is foreign in it; the same object when nothing is."""
-    if not foreign(record, shape):
+def drop_foreign(record: Record, schema: Schema) -> Record:
+    """Return the record without its foreign values; the same object when it has none."""
+    if not find_foreign(record, schema):
         return record
     found = {}
     for name, value in record.items():
-        fits = shape.get(name)
-        if fits is None or (callable(fits) and fits(value)):
+        check = schema.get(name)
+        if check is None or (callable(check) and check(value)):
             found[name] = value
-        elif not callable(fits) and isinstance(value, dict):
-            found[name] = fitting(value, fits)
+        elif not callable(check) and isinstance(value, dict):
+            found[name] = drop_foreign(value, check)
     return found
 
 
-def foreign(record: Record, shape: Shape) -> list[str]:
-    """The names of values that have another type than they should."""
+def find_foreign(record: Record, schema: Schema) -> list[str]:
+    """Return the names of the values that have another type than they should."""
     found = []
     for name, value in record.items():
-        fits = shape.get(name)
-        if fits is None:
+        check = schema.get(name)
+        if check is None:
             continue
-        if not callable(fits) and isinstance(value, dict):
-            found += [f"{name}.{inner}" for inner in foreign(value, fits)]
-        elif not callable(fits) or not fits(value):
+        if not callable(check) and isinstance(value, dict):
+            found += [f"{name}.{inner}" for inner in find_foreign(value, check)]
+        elif not callable(check) or not check(value):
             found.append(name)
     return found

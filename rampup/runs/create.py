@@ -33,7 +33,7 @@ def plan_new_run(spec: RunSpec, root: Path | None = None, run_id: str | None = N
     """The plan of a run with an id of its own, in `root` or where the runs of its cluster live."""
     root = root or find.default_root(spec.cluster)
     return make_plan(
-        spec, rundir.directory_of(root, spec.name, run_id or find.new_id(), time.time())
+        spec, rundir.run_directory(root, spec.name, run_id or find.new_run_id(), time.time())
     )
 
 
@@ -51,7 +51,7 @@ def create_run(
         "rampup": __version__,
         **study,
     }
-    return rundir.create(
+    return rundir.create_run(
         plan.run_dir,
         identity,
         lambda made: fill(made, plan, take_code),

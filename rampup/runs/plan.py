@@ -13,7 +13,7 @@ from rampup.core.engines import find_engine
 from rampup.core.engines.base import EngineInfo
 from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
-from rampup.core.times import seconds_of
+from rampup.core.units import parse_time_limit_s
 from rampup.errors import Refused
 from rampup.launchers import find_launcher
 from rampup.launchers.base import Launcher
@@ -101,7 +101,7 @@ def make_config(
         "environment": to_builtins(environment.of(spec, run_dir)),
         "cwd": spec.cwd,
         "smoke": spec.smoke,
-        "time_s": seconds_of(limit) if limit else None,
+        "time_s": parse_time_limit_s(limit) if limit else None,
         "train": spec.train,
         "checkpoint": spec.checkpoint,
         "resources": to_builtins(spec.resources),

@@ -88,7 +88,9 @@ def rebuild_spec(
         origins={**config["origins"], **asked},
         config_file=None,
         cwd=config["cwd"],
-        timeouts_before=sum(attempt.again() in ("timeout", "asked") for attempt in run.attempts()),
+        timeouts_before=sum(
+            attempt.read_again() in ("timeout", "asked") for attempt in run.attempts()
+        ),
     )
 
 
@@ -258,7 +260,7 @@ def pid_lock(mark: Path, told: str) -> Iterator[None]:
             break
         except FileExistsError:
             other = records.read_json(mark)
-            if other.get("host") != processes.host() or processes.lives(other):
+            if other.get("host") != processes.host() or processes.is_alive(other):
                 raise Refused(told, f"if that is not so: rm {mark}") from None
             # who made it died; only one of us can take it away
             with contextlib.suppress(FileNotFoundError):
@@ -269,7 +271,7 @@ def pid_lock(mark: Path, told: str) -> Iterator[None]:
                 f"can't write {mark.parent}: {error.strerror}", "only its owner can start a run"
             ) from None
     try:
-        os.write(descriptor, msgspec.json.encode(processes.name_of(os.getpid())))
+        os.write(descriptor, msgspec.json.encode(processes.identify(os.getpid())))
         os.close(descriptor)
         yield
     finally:

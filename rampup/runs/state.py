@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rampup.config.clusters import of_run
 from rampup.core import processes
 from rampup.errors import RampupError
-from rampup.rundir.failures import explain
+from rampup.rundir.failures import explain_failure
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
 from rampup.schedulers import find_recorded, find_scheduler
@@ -173,7 +173,7 @@ def state_from_files(run: RunDir, attempt: AttemptDir | None, facts: Record) -> 
             facts.get("failed_rank"),
         )
     is_elsewhere = facts.get("host") != processes.host()
-    if processes.lives(facts) or (is_elsewhere and attempt.silent_s() < SILENT_AFTER_S):
+    if processes.is_alive(facts) or (is_elsewhere and attempt.silent_s() < SILENT_AFTER_S):
         return State("running")
     return state_of_the_gone(run, facts.get("started", 0.0), GONE)
 
@@ -183,7 +183,7 @@ def explained_state(run: RunDir, attempt: AttemptDir | None, facts: Record) -> S
     state = state_from_files(run, attempt, facts)
     if state.name != "failed" or state.cause or attempt is None:
         return state
-    rank, cause = explain(attempt, state.failed_rank, state.exit_code)
+    rank, cause = explain_failure(attempt, state.failed_rank, state.exit_code)
     return replace(state, failed_rank=rank, cause=cause)
 
 
@@ -204,7 +204,7 @@ def was_resubmitted_since(run: RunDir, facts: Record) -> bool:
 def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     """Of a run whose newest attempt says nothing, or that has none."""
     submitted = run.recorded("submitted")
-    has_no_record = newest is not None and newest.wordless()
+    has_no_record = newest is not None and newest.has_no_record()
     torn = f"attempts/{newest.number}/attempt.json, {TORN}" if newest is not None else ""
     if submitted is None:
         if time.time() - run.run.get("created", 0) < SUBMITTED_WITHIN_S:
@@ -218,7 +218,7 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     if submitted.get("waits") and run.cancelled_after(since):  # its turn in a study will not come
         return State("cancelled", None, "it was cancelled")
     is_elsewhere = submitted.get("host") != processes.host()
-    if processes.lives(submitted) or (is_elsewhere and time.time() - since < SILENT_AFTER_S):
+    if processes.is_alive(submitted) or (is_elsewhere and time.time() - since < SILENT_AFTER_S):
         return State("pending")
     cause = torn if has_no_record else "its launcher ended before it could say what it does"
     return state_of_the_gone(run, since, cause)
@@ -280,7 +280,7 @@ def state_from_scheduler(
     if attempt is None:
         says = f"{scheduler.title} says {job.state} ({job.reason})"
         return State("failed", None, f"{says}; the job never began: see {scheduler.logs}")
-    rank, cause = explain(attempt, None, exit_code)
+    rank, cause = explain_failure(attempt, None, exit_code)
     return State("failed", exit_code, cause, rank)
 
 

@@ -3,12 +3,11 @@ never writes."""
 
 from typing import Any
 
-from rampup.core.engines.torch import lower_is_better
+from rampup.core.metrics import is_number, lower_is_better
 from rampup.errors import OUTCOME_CODES
 from rampup.rundir.files import RunDir
-from rampup.rundir.history import spent_s
+from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
-from rampup.rundir.schema import number
 from rampup.runs.state import State, state_of
 
 NOT_METRICS = ("t", "step", "epoch")
@@ -80,7 +79,7 @@ def phases_of(run: RunDir) -> dict[str, float]:
     attempt = run.last_attempt()
     end = attempt.event("end") or attempt.event("stopped") if attempt else None
     return (
-        {name: seconds for name, seconds in end.get("phases", {}).items() if number(seconds)}
+        {name: seconds for name, seconds in end.get("phases", {}).items() if is_number(seconds)}
         if end
         else {}
     )
@@ -92,7 +91,7 @@ def checkpoints_of(run: RunDir) -> dict[str, float]:
     end = attempt.event("end") or attempt.event("stopped") if attempt else None
     cost = end.get("checkpoints") if end else None
     return (
-        {name: value for name, value in cost.items() if number(value)}
+        {name: value for name, value in cost.items() if is_number(value)}
         if isinstance(cost, dict)
         else {}
     )
@@ -103,6 +102,6 @@ def total_wall_s(run: RunDir) -> float | None:
     known = [
         seconds
         for attempt in run.attempts()
-        if (seconds := spent_s(attempt, attempt.facts)) is not None
+        if (seconds := attempt_duration_s(attempt, attempt.facts)) is not None
     ]
     return sum(known) if known else None

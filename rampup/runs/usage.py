@@ -6,7 +6,7 @@ import math
 from msgspec.structs import replace
 
 from rampup.core.spec import Cluster
-from rampup.core.units import memory_mb
+from rampup.core.units import parse_memory_mb
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.base import Usage
@@ -54,7 +54,7 @@ def from_samples(run: RunDir, attempt: AttemptDir, ranks: int) -> Usage | None:
         time_limit_s=run.config.get("time_s"),
         cpus_per_rank=asked.get("cpus_per_task") or 1,
         cpus_busy=cpu_s / wall_s / ranks if cpu_s and wall_s > 0 else None,
-        mem_asked_mb=memory_mb(asked.get("mem") or "") or None,
+        mem_asked_mb=parse_memory_mb(asked.get("mem") or "") or None,
         mem_used_mb=max(
             (float(row.get("rss_mb", 0)) for rows in nodes for row in rows), default=0.0
         )

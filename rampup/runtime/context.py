@@ -1,4 +1,4 @@
-"""Who this process is among the ranks of a run, read from the environment.
+"""Which rank of a run this process is, read from the environment.
 
 rank.py sets the variables in every task, whatever the launcher; torchrun's own variables are
 honoured too. Outside of both, a script is a world of one. Nothing here looks at a scheduler's
@@ -28,12 +28,12 @@ class RankContext:
     started: float = 0.0
     """When the attempt began, in seconds since 1970."""
     threads: int | None = None
-    """The CPUs that this rank may use; None when nobody has said."""
+    """The CPUs that this rank may use; None when it is not known."""
     stop_at: float | None = None
-    """When to stop in good order, before the time limit ends everything; None without a limit."""
+    """When to stop cleanly, before the time limit ends everything; None without a limit."""
 
 
-def from_environ(environ: Mapping[str, str] = os.environ) -> RankContext:
+def read_context(environ: Mapping[str, str] = os.environ) -> RankContext:
     run_dir = environ.get("RAMPUP_RUN_DIR")
     world = _number(environ, "WORLD_SIZE", 1)
     return RankContext(

@@ -1,8 +1,8 @@
-"""How a rank tells that it failed: error-<rank>.json for the launcher and `show`, its log for
-people, an exit code.
+"""How a rank reports that it failed: error-<rank>.json for the launcher and `show`, its log for
+people, and an exit code.
 
-Used by the worker and by `rampup.init()`. A user's mistake is one line and a hint; anything else
-keeps its traceback. When not even the failure can be written, the exit code still tells.
+The worker and `rampup.init()` use it. A user's mistake is one line and a hint; anything else keeps
+its traceback. When not even the failure can be written, the exit code still tells it.
 """
 
 import contextlib
@@ -17,22 +17,22 @@ from rampup.rundir.records import write_json
 from rampup.runtime.storage import StorageError
 
 ANNOUNCES = ("in user code:", "Graph execution error:")
-"""How messages of TensorFlow begin that tell the cause on their last line."""
+"""How messages of TensorFlow begin that have the cause on their last line."""
 
 
-def report(error: BaseException, attempt: AttemptDir, rank: int) -> int:
-    """Write it down, say it, and return the exit code for the process."""
-    record(error, attempt, rank)
-    with contextlib.suppress(OSError):  # as in `record`
-        print(_for_people(error), file=sys.stderr, flush=True)
+def report_failure(error: BaseException, attempt: AttemptDir, rank: int) -> int:
+    """Record the error, print it, and return the exit code for the process."""
+    record_failure(error, attempt, rank)
+    with contextlib.suppress(OSError):  # as in `record_failure`
+        print(_format(error), file=sys.stderr, flush=True)
     if isinstance(error, StorageError):
         _silence_full_streams()
         return StorageError.exit_code
     return 1
 
 
-def record(error: BaseException, attempt: AttemptDir, rank: int) -> None:
-    """Leave error-<rank>.json."""
+def record_failure(error: BaseException, attempt: AttemptDir, rank: int) -> None:
+    """Write error-<rank>.json."""
     hint = error.hint if isinstance(error, RampupError) else ""
     found = {
         "t": time.time(),
@@ -51,7 +51,8 @@ def record(error: BaseException, attempt: AttemptDir, rank: int) -> None:
 
 
 def _message(error: BaseException) -> str:
-    """Of TensorFlow's long words what they announce: it comes last, before the names of nodes."""
+    """Return the message. Of TensorFlow's long ones only the cause, which comes last, before the
+    names of nodes."""
     text = str(error)
     if not text.startswith(ANNOUNCES):
         return text
@@ -61,7 +62,7 @@ def _message(error: BaseException) -> str:
     )
 
 
-def _for_people(error: BaseException) -> str:
+def _format(error: BaseException) -> str:
     if not isinstance(error, RampupError) or os.environ.get("RAMPUP_DEBUG"):
         return "".join(traceback.format_exception(error))
     return f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else "")

@@ -1,5 +1,5 @@
-"""The guardian of one local rank: whatever happens to the launcher or to the rank, no process of it
-is left behind.
+"""The guardian of one local rank: whatever happens to the launcher or to the rank, no process of
+the rank is left behind.
 
 `python guardian.py SUPERVISOR_PID PROGRAM ...`, started by the supervisor once per rank. It runs
 the program as its child, passes signals on, kills it on SIGINT, and ends with the program's exit
@@ -15,15 +15,15 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only; elsewhere the guardian asks for its parent now and then, which is the best that
-    can be had."""
+    """Call Linux's prctl. Elsewhere the guardian checks for its parent now and then, which is the
+    best that can be done."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def children() -> list[int]:
-    """Pids of all direct children of this process. Orphans below a child subreaper become its
-    children too."""
+    """Return the pids of all direct children of this process. Orphans below a child subreaper become
+    its children too."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{thread}/children") as file:
@@ -32,7 +32,7 @@ def children() -> list[int]:
 
 
 def kill_all_children() -> None:
-    """Kill and reap until nobody is left: a killed child hands its own children up to us."""
+    """Kill and reap until no child is left: a killed child hands its own children up to us."""
     while True:
         pids = children() if sys.platform.startswith("linux") else []
         if not pids:

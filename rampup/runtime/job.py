@@ -1,4 +1,4 @@
-"""What an engine gets: the settings, who it is among the ranks, and where to write. Built by the
+"""The record that an engine gets: the settings, which rank this is, and where to write. Built by the
 worker.
 
 An engine never parses a scheduler's variables and never writes a file by itself: it does both
@@ -10,21 +10,20 @@ import json
 from dataclasses import dataclass, field
 
 from rampup.core.settings import Settings
-from rampup.core.times import every_of
+from rampup.core.units import parse_interval
 from rampup.errors import RampupError
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import Record, write_text
+from rampup.rundir.records import Record, sync, write_text
 from rampup.runtime.checkpoints.cadence import Cadence
 from rampup.runtime.checkpoints.saving import NoSaving, Saving
-from rampup.runtime.checkpoints.store import CheckpointStore, sync
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.context import RankContext
-from rampup.runtime.stop import Stop, watch_for_stop
-from rampup.runtime.storage import StorageError, writing
+from rampup.runtime.stop import StopFlag, open_stop_flag
+from rampup.runtime.storage import StorageError, guard_writes
 from rampup.runtime.telemetry.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics
-from rampup.runtime.telemetry.phases import Phases
-from rampup.runtime.telemetry.progress import NoProgress, Progress
+from rampup.runtime.telemetry.progress import NoProgress, Phases, Progress
+from rampup.runtime.telemetry.sampler import sample_this_node
 from rampup.runtime.telemetry.tensorboard import NoTensorBoard, TensorBoard
-from rampup.runtime.telemetry.watch import sample_this_node
 
 
 @dataclass(frozen=True)
@@ -37,21 +36,21 @@ class Job:
     progress: NoProgress
     checkpoints: CheckpointStore
     saving: NoSaving
-    stop: Stop
+    stop: StopFlag
     phases: Phases
     tensorboard: NoTensorBoard = field(default_factory=NoTensorBoard)
     """For an engine that has pictures or PR curves; rows of metrics get there by themselves."""
     smoke: bool = False
     """A trial: one step in each attempt."""
 
-    def keep_evaluation(self, record: Record) -> None:
-        """What the last validation saw, in place of what the one before did; by rank 0 alone."""
+    def write_evaluation(self, record: Record) -> None:
+        """Replace the result of the validation before by the last one; by rank 0 alone."""
         file = self.checkpoints.run.attempt(self.context.attempt).evaluation_file
         write_text(file, json.dumps(record, allow_nan=False) + "\n")
 
     def close(self) -> None:
         if not self.events.ended:
-            # the failure that brought us here is the one to tell
+            # the failure that brought us here is the one to report
             with contextlib.suppress(StorageError):
                 self.events.write("phases", phases=self.phases.summary())
         self.metrics.close()
@@ -69,8 +68,8 @@ class Best:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What an engine returns."""
+class TrainingResult:
+    """The result that an engine returns."""
 
     best: Best | None
     checkpoint: str | None
@@ -82,20 +81,18 @@ class Outcome:
 
 
 def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
-    """The run's configuration, and the job of this rank."""
+    """Return the run's configuration, and the job of this rank."""
     config = run.config
     if not config:
         raise RampupError(
             f"no run in {run.path}: it has no readable config.json", "rampup list shows the runs"
         )
-    stop = watch_for_stop(context)  # before any thread is started
+    stop = open_stop_flag(context)  # before any thread is started
     attempt, settings = run.attempt(context.attempt), Settings(config.get("train", {}))
     first = context.rank == 0
     tensorboard = TensorBoard(run, context.attempt, settings) if first else NoTensorBoard()
-    store, events = (
-        CheckpointStore(run, context.attempt),
-        EventsWriter(attempt, tensorboard) if first else NoEvents(),
-    )
+    store = CheckpointStore(run, context.attempt)
+    events = EventsWriter(attempt, tensorboard) if first else NoEvents()
     job = Job(
         settings=settings,
         context=context,
@@ -117,12 +114,12 @@ def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
 def open_saving(
     config: Record, store: CheckpointStore, events: NoEvents, context: RankContext
 ) -> NoSaving:
-    """By the table [checkpoint]; only rank 0 writes."""
+    """Return the saving that the table [checkpoint] asks for; only rank 0 writes."""
     wanted, rows = config.get("checkpoint", {}), store.run.attempt(context.attempt).metrics_file
-    cadence = Cadence(every_of(wanted.get("every", "auto")))
+    cadence = Cadence(parse_interval(wanted.get("every", "auto")))
 
     def rows_to_disk() -> None:
-        with writing(rows):
+        with guard_writes(rows):
             sync(rows)
 
     if context.rank != 0:

@@ -33,20 +33,24 @@ from rampup.core.settings import Settings
 from rampup.errors import RampupError, Superseded
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
-from rampup.runtime import failure
-from rampup.runtime import torch_group as loop_world
-from rampup.runtime.checkpoints import exactness
-from rampup.runtime.checkpoints import state_files as loop_state
+from rampup.runtime import failure, torch_group
+from rampup.runtime.checkpoints import state_files
 from rampup.runtime.checkpoints.saving import Snapshot
-from rampup.runtime.checkpoints.store import CheckpointStore
-from rampup.runtime.context import RankContext, from_environ
+from rampup.runtime.checkpoints.store import CheckpointStore, format_resumed
+from rampup.runtime.context import RankContext, read_context
 from rampup.runtime.job import open_saving
-from rampup.runtime.stop import watch_for_stop
+from rampup.runtime.stop import open_stop_flag
 from rampup.runtime.storage import StorageError, say
-from rampup.runtime.telemetry.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics, plain
+from rampup.runtime.telemetry.metrics import (
+    EventsWriter,
+    MetricsWriter,
+    NoEvents,
+    NoMetrics,
+    to_plain,
+)
 from rampup.runtime.telemetry.progress import NoProgress, Progress
+from rampup.runtime.telemetry.sampler import sample_this_node
 from rampup.runtime.telemetry.tensorboard import NoTensorBoard, TensorBoard
-from rampup.runtime.telemetry.watch import sample_this_node
 
 OUTSIDE_LINE_EVERY_S = 1.0
 
@@ -56,38 +60,40 @@ class Run:
     than 0."""
 
     def __init__(self, context: RankContext, config: Settings) -> None:
-        self._stop = watch_for_stop(context)  # before any thread is started
+        self._stop = open_stop_flag(context)  # before any thread is started
         self.rank = context.rank
         self.local_rank = context.local_rank
         self.world_size = context.world_size
         self.config = config
         self.dir = context.run_dir
         """The run directory; None outside rampup."""
-        self.tensorboard = _tensorboard(context, config)
+        self.tensorboard = _open_tensorboard(context, config)
         """For pictures and PR curves; what is logged gets there by itself."""
-        self._metrics, self._events, self._progress = _writers(context, self.tensorboard)
-        self._progress.begin(_count(config, "steps"), _count(config, "epochs"), lambda: None)
+        self._metrics, self._events, self._progress = _open_writers(context, self.tensorboard)
+        self._progress.begin(
+            _read_count(config, "steps"), _read_count(config, "epochs"), lambda: None
+        )
         self._unseen: tuple[int, dict[str, Any]] | None = None
         self.step = 0
-        """Where `resume` has taken up; 0 when the loop begins anew."""
+        """The step from which `resume` continued; 0 when the loop begins anew."""
         self._context, self._stopping, self._logged = context, False, 0
-        self._store = _store(context)
+        self._store = _open_store(context)
         self._saving = (
-            open_saving(_config(context), self._store, self._events, context)
+            open_saving(_read_config(context), self._store, self._events, context)
             if self._store
             else None
         )
         self._open = True
 
     def log(self, step: int, **values: Any) -> None:
-        """A row of metrics, by rank 0 alone."""
+        """Write a row of metrics, by rank 0 alone."""
         if not self._open:
             raise RampupError("run.log() after run.finish()", "log before finishing")
         if "t" in values:
             raise RampupError(
                 "run.log(t=...): `t` is the time of the row", "give your value another name"
             )
-        values = {name: plain(value) for name, value in values.items()}
+        values = {name: to_plain(value) for name, value in values.items()}
         self._metrics.write(step, **values)
         self._logged = step
         shown = self._progress.report(step, values)
@@ -103,46 +109,46 @@ class Run:
         by itself.
         """
         if not self._stopping:
-            self._stop.listen()
-            self._stopping = loop_world.any_rank(bool(self._stop.asked))
+            self._stop.arm()
+            self._stopping = torch_group.any_rank(bool(self._stop.reason))
         return self._stopping
 
     def save(self, state: Mapping[str, Any], step: int) -> None:
-        """A checkpoint of what the loop needs to go on after `step`, by rank 0 alone.
+        """Write a checkpoint of what the loop needs to continue after `step`, by rank 0 alone.
 
-        The state is copied now and written while the loop goes on; `finish` waits for it. Outside
+        The state is copied now and written while the loop continues; `finish` waits for it. Outside
         rampup nothing is written.
         """
         if not self._open:
             raise RampupError("run.save() after run.finish()", "save before finishing")
-        step = _checked_step(step)
+        step = _check_step(step)
         if self._saving is None or self.rank != 0:
             return
-        with self._saving.stalled():
-            self._saving.ready()
+        with self._saving.count_stall():
+            self._saving.wait_until_ready()
             self._metrics.flush()
             snapshot = Snapshot(
-                step, loop_state.to_files(state), {"world_size": self.world_size, "best": None}
+                step, state_files.encode_state(state), {"world_size": self.world_size, "best": None}
             )
         self._saving.write(snapshot, None)
 
     def resume(self) -> dict[str, Any] | None:
-        """The state of the newest sound checkpoint of an earlier attempt, or None; `run.step` is
-        its step."""
+        """Return the state of the newest sound checkpoint of an earlier attempt, or None; `run.step`
+        is its step."""
         if self._store is None:
             return None
         newest = self._store.latest()
-        step = loop_world.of_first_rank(newest.step if newest else -1)
+        step = torch_group.first_rank_value(newest.step if newest else -1)
         if step < 0:
             return None
         self.step = step
         self._events.write("resumed", step=step)
         if self.rank == 0:
-            say(exactness.resumed_line(step, []))
-        return loop_state.from_files(self._store.run.checkpoint(step))
+            say(format_resumed(step, []))
+        return state_files.load_state(self._store.run.checkpoint(step))
 
     def finish(self) -> None:
-        """The loop has ended: record it. Called at exit too, for a script that forgets it."""
+        """Record that the loop has ended. Called at exit too, for a script that forgets it."""
         if not self._open:
             return
         if self._unseen:
@@ -150,7 +156,7 @@ class Run:
         facts: dict[str, Any] = {}
         if self._saving is not None:
             self._saving.finish()
-            facts["checkpoints"] = self._saving.cost.of(time.time() - self._context.started)
+            facts["checkpoints"] = self._saving.cost.summarize(time.time() - self._context.started)
         self._metrics.flush()
         if self._stopping:
             saved = self._saving.saved if self._saving else None
@@ -158,7 +164,7 @@ class Run:
                 say(
                     f"warning: stopped at step {self._logged}, but saved at step {saved}: save when should_stop is true"
                 )
-            self._stop.obey(saved)
+            self._stop.acknowledge(saved)
             facts["step"] = saved
         what = "stopped" if self._stopping else "end"
         self._events.write(what, metrics=self._metrics.last, best=None, **facts)
@@ -192,9 +198,9 @@ class Run:
 
 
 def init(**defaults: Any) -> Run:
-    """Start a run, or join the one that rampup has started. `defaults` are settings that nobody has
-    given."""
-    context = from_environ()
+    """Start a run, or join the one that rampup has started. `defaults` hold for settings that were
+    not given."""
+    context = read_context()
     run = _start(context, defaults)
     if context.run_dir:
         _report_failures(run, RunDir(context.run_dir).attempt(context.attempt))
@@ -205,14 +211,14 @@ def init(**defaults: Any) -> Run:
 
 def _start(context: RankContext, defaults: dict[str, Any]) -> Run:
     try:
-        return Run(context, Settings({**defaults, **_given_settings(context)}))
+        return Run(context, Settings({**defaults, **_read_settings(context)}))
     except StorageError as error:  # the run directory is at fault, not the script
         if context.run_dir is None:
             raise
-        _leave(error, RunDir(context.run_dir).attempt(context.attempt), context.rank)
+        _exit_with(error, RunDir(context.run_dir).attempt(context.attempt), context.rank)
 
 
-def _checked_step(step: Any) -> int:
+def _check_step(step: Any) -> int:
     try:
         number = -1 if isinstance(step, bool) else operator.index(step)
     except TypeError:
@@ -224,26 +230,26 @@ def _checked_step(step: Any) -> int:
     return number
 
 
-def _count(config: Settings, name: str) -> int | None:
-    """A setting that tells how long the loop will be, if the user has one of that name."""
+def _read_count(config: Settings, name: str) -> int | None:
+    """Return the setting that says how long the loop will be, if the user has one of that name."""
     value = config.get(name)
     return value if isinstance(value, int) else None
 
 
-def _given_settings(context: RankContext) -> dict[str, Any]:
-    return {**_settings_beside_the_script(), **_settings_of_the_run(context)}
+def _read_settings(context: RankContext) -> dict[str, Any]:
+    return {**_read_script_settings(), **_read_run_settings(context)}
 
 
-def _settings_of_the_run(context: RankContext) -> dict[str, Any]:
-    return dict(_config(context).get("train", {}))
+def _read_run_settings(context: RankContext) -> dict[str, Any]:
+    return dict(_read_config(context).get("train", {}))
 
 
-def _config(context: RankContext) -> Record:
+def _read_config(context: RankContext) -> Record:
     return RunDir(context.run_dir).config if context.run_dir else {}
 
 
-def _store(context: RankContext) -> CheckpointStore | None:
-    """The checkpoints of the run; what older attempts have half written is put out of their
+def _open_store(context: RankContext) -> CheckpointStore | None:
+    """Return the checkpoints of the run; what older attempts have half written is put out of their
     reach."""
     if context.run_dir is None:
         return None
@@ -253,15 +259,15 @@ def _store(context: RankContext) -> CheckpointStore | None:
     return store
 
 
-def _settings_beside_the_script() -> dict[str, Any]:
+def _read_script_settings() -> dict[str, Any]:
     folder = Path(sys.argv[0] or ".").absolute().parent
     for name in ("recipe.toml", "rampup.toml"):
         if (folder / name).is_file():
-            return _train_table(folder / name)
+            return _read_train_table(folder / name)
     return {}
 
 
-def _train_table(file: Path) -> dict[str, Any]:
+def _read_train_table(file: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8")).get("train", {})
     except tomllib.TOMLDecodeError as error:
@@ -269,13 +275,13 @@ def _train_table(file: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _tensorboard(context: RankContext, config: Settings) -> NoTensorBoard:
+def _open_tensorboard(context: RankContext, config: Settings) -> NoTensorBoard:
     if context.rank != 0 or context.run_dir is None:
         return NoTensorBoard()
     return TensorBoard(RunDir(context.run_dir), context.attempt, config)
 
 
-def _writers(
+def _open_writers(
     context: RankContext, tensorboard: NoTensorBoard
 ) -> tuple[NoMetrics, NoEvents, NoProgress]:
     if context.rank != 0:
@@ -291,7 +297,7 @@ def _writers(
 
 
 def _report_failures(run: Run, attempt: AttemptDir) -> None:
-    """An exception that nobody catches is kept in the run directory before Python prints it."""
+    """Keep an uncaught exception in the run directory before Python prints it."""
     usual = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -301,8 +307,8 @@ def _report_failures(run: Run, attempt: AttemptDir) -> None:
         if isinstance(error, RampupError):  # one line and a hint
             with contextlib.suppress(StorageError):
                 run.close()
-            _leave(error, attempt, run.rank)
-        failure.record(error, attempt, run.rank)
+            _exit_with(error, attempt, run.rank)
+        failure.record_failure(error, attempt, run.rank)
         usual(kind, error, trace)
         run.close()
 
@@ -317,9 +323,9 @@ def _finish_at_exit(run: Run, context: RankContext) -> None:
     except Exception as error:  # at exit Python would print it and leave with 0
         if context.run_dir is None:
             raise
-        _leave(error, RunDir(context.run_dir).attempt(context.attempt), run.rank)
+        _exit_with(error, RunDir(context.run_dir).attempt(context.attempt), run.rank)
 
 
-def _leave(error: Exception, attempt: AttemptDir, rank: int) -> NoReturn:
-    """Python offers no other way to choose the exit code from a hook."""
-    os._exit(failure.report(error, attempt, rank))
+def _exit_with(error: Exception, attempt: AttemptDir, rank: int) -> NoReturn:
+    """End this process now: Python offers no other way to choose the exit code from a hook."""
+    os._exit(failure.report_failure(error, attempt, rank))

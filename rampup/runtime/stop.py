@@ -1,11 +1,11 @@
-"""The wish to stop, as a flag that a training loop looks at between two steps. Made for every rank
-of a run.
+"""The request to stop, as a flag that a training loop checks between two steps. Every rank of a run
+has one.
 
 It is raised by SIGTERM, by SIGUSR2, by the clock shortly before the time limit, by the file `stop`
 of the attempt (`rampup cancel --save`), and when a newer attempt of the run exists. A signal
 handler only sets the flag: saving is the loop's business, at a moment when all ranks stand at the
-same step. Rank 0 then leaves word in the file `again`, which the launcher reads. Nothing here
-imports a framework or talks to a scheduler.
+same step. Rank 0 then writes the reason into the file `again`, which the launcher reads. Nothing
+here imports a framework or talks to a scheduler.
 """
 
 import mmap
@@ -18,7 +18,7 @@ from types import FrameType
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import write_text
 from rampup.runtime.context import RankContext
-from rampup.runtime.storage import writing
+from rampup.runtime.storage import guard_writes
 
 POLL_S = 1.0
 PARENT_HEARS_WITHIN_S = 1.0
@@ -26,88 +26,88 @@ PARENT_HEARS_WITHIN_S = 1.0
 TIMEOUT, PREEMPT, STOP, SUPERSEDED = "timeout", "preempt", "stop", "superseded"
 
 
-class Stop:
-    """What a loop looks at. This one is never raised: outside rampup nobody asks."""
+class StopFlag:
+    """The flag that a loop checks. This one is never raised: outside rampup nothing asks to stop."""
 
     def __init__(self) -> None:
-        self.asked = ""
-        """Why to stop: timeout, preempt, stop or superseded; empty as long as nobody asks."""
-        self.listens = False
+        self.reason = ""
+        """Why to stop: timeout, preempt, stop or superseded; empty as long as nothing asks."""
+        self.armed = False
 
-    def listen(self) -> None:
-        """The loop looks at `asked` from now on. Before that, SIGTERM ends the process at once."""
-        self.listens = True
+    def arm(self) -> None:
+        """The loop checks `reason` from now on. Before that, SIGTERM ends the process at once."""
+        self.armed = True
 
-    def ask(self, reason: str) -> None:
-        """The first reason counts, except that a newer attempt takes the run away from this one."""
-        if not self.asked or reason == SUPERSEDED:
-            self.asked = reason
+    def request(self, reason: str) -> None:
+        """Ask the loop to stop. The first reason counts, except that a newer attempt takes the run away
+        from this one."""
+        if not self.reason or reason == SUPERSEDED:
+            self.reason = reason
 
-    def obey(self, step: int | None) -> None:
-        """Called by every rank after all was saved: the launcher learns why the ranks end."""
+    def acknowledge(self, step: int | None) -> None:
+        """Record why the ranks end, for the launcher. Every rank calls it after all was saved."""
 
 
-class StopWatch(Stop):
+class RankStopFlag(StopFlag):
     """The flag of a rank that rampup has started."""
 
     def __init__(self, attempt: AttemptDir, context: RankContext) -> None:
         super().__init__()
         self._attempt, self._rank, self._stop_at = attempt, context.rank, context.stop_at
-        self._pid, self._waits = os.getpid(), False
+        self._pid, self._waits_for_usr2 = os.getpid(), False
         # shared with every child: 1 when SIGTERM has reached the rank itself
-        self._heard = mmap.mmap(-1, 1)
-        self._take_signals()
+        self._rank_got_term = mmap.mmap(-1, 1)
+        self._install_handlers()
         threading.Thread(target=self._watch, name="rampup-stop", daemon=True).start()
 
-    def listen(self) -> None:
-        if not self.listens and self._rank == 0:
-            with writing(self._attempt.listens_file):
+    def arm(self) -> None:
+        if not self.armed and self._rank == 0:
+            with guard_writes(self._attempt.listens_file):
                 self._attempt.listens_file.touch()
-        super().listen()
+        super().arm()
 
-    def obey(self, step: int | None) -> None:
-        if self._rank != 0 or self.asked == SUPERSEDED:
+    def acknowledge(self, step: int | None) -> None:
+        if self._rank != 0 or self.reason == SUPERSEDED:
             return
-        with writing(self._attempt.again_file):
-            write_text(self._attempt.again_file, f"{self.asked or PREEMPT}\n")
+        with guard_writes(self._attempt.again_file):
+            write_text(self._attempt.again_file, f"{self.reason or PREEMPT}\n")
 
-    def _take_signals(self) -> None:
-        """SIGUSR2 is blocked and waited for, where this is the only thread: children inherit that,
-        so no worker of a loader dies of it, however it is started. SIGTERM must stay a way to end a
-        child."""
+    def _install_handlers(self) -> None:
+        """Block SIGUSR2 and wait for it, where this is the only thread: children inherit that, so no
+        worker of a loader dies of it, however it is started. SIGTERM must still end a child."""
         if threading.current_thread() is not threading.main_thread():
             return  # Python allows handlers only there; the clock and the files are still watched
         # a script's own handler is left alone
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_term)
             os.register_at_fork(after_in_child=self._in_child)
-        self._waits = hasattr(signal, "sigtimedwait") and only_thread()
-        if self._waits:
+        self._waits_for_usr2 = hasattr(signal, "sigtimedwait") and is_only_thread()
+        if self._waits_for_usr2:
             # a signal that is ignored can't be waited for
             signal.signal(signal.SIGUSR2, lambda number, frame: None)
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         elif signal.getsignal(signal.SIGUSR2) in (signal.SIG_DFL, signal.SIG_IGN):
-            signal.signal(signal.SIGUSR2, lambda number, frame: self._asked_by_slurm())
+            signal.signal(signal.SIGUSR2, lambda number, frame: self._on_usr2())
 
-    def _asked_by_slurm(self) -> None:
+    def _on_usr2(self) -> None:
         if os.getpid() == self._pid:
-            self.ask(TIMEOUT)
+            self.request(TIMEOUT)
 
     def _on_term(self, number: int, frame: FrameType | None) -> None:
-        self._heard[0] = 1
-        self.ask(PREEMPT)
-        if not self.listens:
+        self._rank_got_term[0] = 1
+        self.request(PREEMPT)
+        if not self.armed:
             raise SystemExit(128 + number)
 
     def _in_child(self) -> None:
-        """A worker that was forked off lives on when the whole step is signalled, and dies when it
-        alone is."""
+        """Make a forked worker survive SIGTERM when the whole step is signalled, and die when it alone
+        is."""
 
         def on_term(number: int, frame: FrameType | None) -> None:
             deadline = time.monotonic() + PARENT_HEARS_WITHIN_S
-            while not self._heard[0] and time.monotonic() < deadline:
+            while not self._rank_got_term[0] and time.monotonic() < deadline:
                 time.sleep(0.01)
-            if not self._heard[0]:
+            if not self._rank_got_term[0]:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGTERM)
 
@@ -115,32 +115,32 @@ class StopWatch(Stop):
             signal.signal(signal.SIGTERM, on_term)
 
     def _watch(self) -> None:
-        while self.asked != SUPERSEDED:
-            if self._waits:
+        while self.reason != SUPERSEDED:
+            if self._waits_for_usr2:
                 if signal.sigtimedwait({signal.SIGUSR2}, POLL_S) is not None:
-                    self.ask(TIMEOUT)
+                    self.request(TIMEOUT)
             else:
                 time.sleep(POLL_S)
-            self._look()
+            self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._stop_at is not None and time.time() > self._stop_at:
-            self.ask(TIMEOUT)
+            self.request(TIMEOUT)
         if self._rank == 0 and os.path.exists(self._attempt.stop_file):
-            self.ask(STOP)
+            self.request(STOP)
         if self._rank == 0 and os.path.exists(self._attempt.next.path):
-            self.ask(SUPERSEDED)
+            self.request(SUPERSEDED)
 
 
-def only_thread() -> bool:
+def is_only_thread() -> bool:
     try:
         return len(os.listdir("/proc/self/task")) == 1
     except OSError:  # not Linux
         return False
 
 
-def watch_for_stop(context: RankContext) -> Stop:
-    """The flag of this rank; outside rampup one that is never raised."""
+def open_stop_flag(context: RankContext) -> StopFlag:
+    """Return the flag of this rank; outside rampup one that is never raised."""
     if context.run_dir is None:
-        return Stop()
-    return StopWatch(RunDir(context.run_dir).attempt(context.attempt), context)
+        return StopFlag()
+    return RankStopFlag(RunDir(context.run_dir).attempt(context.attempt), context)

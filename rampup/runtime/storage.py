@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rampup.errors import RampupError
+from rampup.errors import STORAGE_FAILED, RampupError
 
 
 class StorageError(RampupError):
-    """The run directory can't be written. Its exit code tells the launcher even when nothing else
+    """The run directory can't be written. Its exit code informs the launcher even when nothing else
     can be written."""
 
-    exit_code = 74
+    exit_code = STORAGE_FAILED
 
 
-def failed(path: str | Path, cause: str) -> StorageError:
+def storage_error(path: str | Path, cause: str) -> StorageError:
     return StorageError(
         f"can't write {path}: {cause}",
         f"check free space and quota with: df -h {Path(path).parent}",
@@ -28,12 +28,12 @@ def failed(path: str | Path, cause: str) -> StorageError:
 
 
 @contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Turns what the operating system says about `path` into a StorageError."""
+def guard_writes(path: str | Path) -> Iterator[None]:
+    """Turn an error of the operating system about `path` into a StorageError."""
     try:
         yield
     except OSError as error:
-        raise failed(path, error.strerror or str(error)) from error
+        raise storage_error(path, error.strerror or str(error)) from error
 
 
 class GrowingFile:
@@ -41,25 +41,25 @@ class GrowingFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with writing(path):
+        with guard_writes(path):
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
 
     def append(self, data: bytes) -> None:
         rest = memoryview(data)
-        with writing(self.path):
+        with guard_writes(self.path):
             while rest:
                 rest = rest[os.write(self._file, rest) :]
             gone = os.fstat(self._file).st_nlink == 0
         if gone:
-            raise failed(self.path, "it was removed while the run was writing it")
+            raise storage_error(self.path, "it was removed while the run was writing it")
 
     def close(self) -> None:
-        with writing(self.path):
+        with guard_writes(self.path):
             os.close(self._file)
 
 
 def say(line: str) -> None:
-    """A whole line in the log of this rank, at once; a log that can't grow ends the run like any
-    other file."""
-    with writing("the log of this rank"):
+    """Print a whole line into the log of this rank, at once; a log that can't grow ends the run like
+    any other file."""
+    with guard_writes("the log of this rank"):
         print(line, flush=True)

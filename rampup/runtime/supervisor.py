@@ -169,9 +169,9 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
         guardian.kill_all_children()
         if outcome is None:
             return in_good_order(ranks)
-        if outcome.name != "failed" or not ranks.attempt.port_taken.exists():
+        if outcome.name != "failed" or not ranks.attempt.port_taken_file.exists():
             return with_cause(outcome, ranks.attempt)
-        ranks.attempt.port_taken.unlink()
+        ranks.attempt.port_taken_file.unlink()
     return Outcome(
         "failed",
         0,
@@ -183,7 +183,7 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
 def in_good_order(ranks: Ranks) -> Outcome:
     """All ranks ended as they wanted: done, stopped on request, or with the wish to be started
     again."""
-    word = ranks.attempt.again()
+    word = ranks.attempt.read_again()
     if word == "asked" or (rank.AGAIN in ranks.codes.values() and word != "stop"):
         return Outcome("again", exit_code=rank.AGAIN)
     if word:
@@ -194,7 +194,7 @@ def in_good_order(ranks: Ranks) -> Outcome:
 def with_cause(outcome: Outcome, attempt: AttemptDir) -> Outcome:
     if outcome.name != "failed" or outcome.cause:
         return outcome
-    failed_rank, cause = causes.explain(attempt, outcome.failed_rank, outcome.exit_code)
+    failed_rank, cause = causes.explain_failure(attempt, outcome.failed_rank, outcome.exit_code)
     return replace(outcome, failed_rank=failed_rank, cause=cause)
 
 
@@ -230,7 +230,7 @@ def attempt_once(ranks: Ranks, deadline: float | None, restarts_left: int, words
         "launcher": cluster.get("launcher", ""),
         "started": started,
         "world_size": ranks.size,
-        **processes.name_of(os.getpid()),
+        **processes.identify(os.getpid()),
     }
     write_reserved(attempt.facts_file, facts)
     sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)

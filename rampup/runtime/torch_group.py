@@ -10,27 +10,27 @@ from typing import Any
 
 
 def any_rank(flag: bool) -> bool:
-    """Whether it is so on any rank; the same on all of them, if all ask."""
-    torch = _joined()
+    """Return whether the flag is set on any rank; the same answer on all ranks, if all ask."""
+    torch = _joined_torch()
     if torch is None:
         return flag
-    told = torch.tensor([float(flag)], device=_device(torch))
-    torch.distributed.all_reduce(told)
-    return bool(told.item() > 0)
+    shared = torch.tensor([float(flag)], device=_device(torch))
+    torch.distributed.all_reduce(shared)
+    return bool(shared.item() > 0)
 
 
-def of_first_rank(number: int) -> int:
-    """What rank 0 says, on all ranks, if all ask."""
-    torch = _joined()
+def first_rank_value(number: int) -> int:
+    """Return rank 0's number on all ranks, if all ask."""
+    torch = _joined_torch()
     if torch is None:
         return number
-    told = torch.tensor([number], dtype=torch.int64, device=_device(torch))
-    torch.distributed.broadcast(told, 0)
-    return int(told.item())
+    shared = torch.tensor([number], dtype=torch.int64, device=_device(torch))
+    torch.distributed.broadcast(shared, 0)
+    return int(shared.item())
 
 
-def _joined() -> Any:
-    """torch, when the script has imported it and its ranks are in one group."""
+def _joined_torch() -> Any:
+    """Return torch, if the script has imported it and its ranks are in one group."""
     torch = sys.modules.get("torch")
     group = getattr(torch, "distributed", None)
     return torch if group is not None and group.is_available() and group.is_initialized() else None

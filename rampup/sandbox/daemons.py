@@ -70,7 +70,7 @@ def start(layout: Layout, daemon: str) -> None:
         )
     process.returncode = 0  # nobody waits for it: it is meant to outlive this object
     record = layout.record()
-    daemons = {**record["daemons"], daemon: processes.name_of(process.pid)}
+    daemons = {**record["daemons"], daemon: processes.identify(process.pid)}
     layout.write_record({**record, "daemons": daemons})
 
 
@@ -116,7 +116,7 @@ def wait_until(layout: Layout, ready: Callable[[], bool], missing: Callable[[], 
     deadline = time.monotonic() + READY_WITHIN_S
     while not ready():
         for daemon, named in layout.record()["daemons"].items():
-            if not processes.lives(named):
+            if not processes.is_alive(named):
                 raise SchedulerError(*describe_failure(layout, daemon, "ended"))
         if time.monotonic() > deadline:
             late = f"was not ready within {READY_WITHIN_S:.0f} s"

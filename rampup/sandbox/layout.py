@@ -130,7 +130,7 @@ class Layout(Struct, frozen=True):
 
 def sandboxes_folder() -> Path:
     """Return the folder that holds all sandboxes of this user."""
-    return paths.state().absolute() / "rampup" / "sandbox"
+    return paths.state_home().absolute() / "rampup" / "sandbox"
 
 
 def list_sandboxes() -> list[str]:

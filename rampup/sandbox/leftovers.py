@@ -36,7 +36,7 @@ def find_processes(layout: Layout, node: str | None = None) -> set[int]:
     own = {
         named["pid"]
         for daemon, named in recorded.items()
-        if node in (None, daemon) and processes.lives(named)
+        if node in (None, daemon) and processes.is_alive(named)
     }
     own |= {pid for pid in all_pids() if belongs(pid, layout, node)}
     parents = {pid: read_parent(pid) for pid in all_pids()}
@@ -46,7 +46,7 @@ def find_processes(layout: Layout, node: str | None = None) -> set[int]:
         own |= children
         growing = bool(children)
     own.discard(os.getpid())
-    return {pid for pid in own if processes.started_at(pid) is not None}
+    return {pid for pid in own if processes.start_ticks(pid) is not None}
 
 
 def end_all(layout: Layout) -> None:

@@ -98,7 +98,7 @@ def status(name: str) -> Status:
     layout = find_layout(name)
     record = layout.record()
     living = {
-        daemon: fact["pid"] if processes.lives(fact) else None
+        daemon: fact["pid"] if processes.is_alive(fact) else None
         for daemon, fact in record.get("daemons", {}).items()
     }
     complete = bool(record.get("ready")) and None not in living.values()

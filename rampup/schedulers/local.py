@@ -72,7 +72,7 @@ def start_supervisor(run: RunDir, command: Command, detach: bool) -> subprocess.
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    run.record("submitted", scheduler="local", **processes.name_of(launcher.pid))
+    run.record("submitted", scheduler="local", **processes.identify(launcher.pid))
     if detach:
         wait_for_start(run, launcher, before_us)
     return launcher
@@ -105,10 +105,10 @@ def stop_supervisor(run: RunDir) -> None:
             f"run {run.id} lives on {launcher.get('host')}, not here",
             f"rampup cancel {run.id} on {launcher.get('host')}",
         )
-    if processes.lives(launcher):
+    if processes.is_alive(launcher):
         os.kill(launcher["pid"], signal.SIGTERM)
     deadline = time.monotonic() + CANCEL_WAIT_S
-    while processes.lives(launcher):
+    while processes.is_alive(launcher):
         if time.monotonic() > deadline:
             raise SchedulerError(
                 f"run {run.id} did not end within {CANCEL_WAIT_S:.0f} s",

@@ -9,7 +9,7 @@ report of a study.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rampup.core.engines.torch import lower_is_better
+from rampup.core.metrics import lower_is_better
 from rampup.errors import Refused, nearest
 from rampup.rundir.records import Record
 from rampup.runs.summary import NOT_METRICS

@@ -59,7 +59,9 @@ class Here:
             if not is_new:
                 refuse_unless_ended(run)
                 resume.end_leftovers(run)
-            run.record("submitted", scheduler="local", waits=True, **processes.name_of(os.getpid()))
+            run.record(
+                "submitted", scheduler="local", waits=True, **processes.identify(os.getpid())
+            )
 
     def go(self, interrupted: Sequence[int]) -> None:
         """Until all have ended, or somebody has had enough."""

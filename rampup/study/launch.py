@@ -221,7 +221,7 @@ class Launch(Struct, frozen=True):
 
     def submit(self, batch: Batch) -> str:
         """One sbatch."""
-        cluster, name = batch.group.spec.cluster, f"{self.study.name}-{runs.new_id()}"
+        cluster, name = batch.group.spec.cluster, f"{self.study.name}-{runs.new_run_id()}"
         folder = make_folder(self.study.folder, self.way.kind)
         script = self.way.script(self.study, folder, name, batch.group)
         file = write_job(folder, batch.runs, script)

@@ -58,7 +58,7 @@ class Study(Struct, frozen=True):
         except OSError:
             return []
         fitting = [RunDir(self.root / name) for name in names if runs.is_run_name(name)]
-        said = [(run, run.run) for run in fitting if runs.told_by_name(run)[0] == self.name]
+        said = [(run, run.run) for run in fitting if runs.parse_run_name(run)[0] == self.name]
         mine = [
             (about.get("created", 0.0), run.path, run)
             for run, about in said
@@ -162,7 +162,7 @@ class Ids:
         self.used = {name.rpartition("-")[2] for name in names}
 
     def new(self) -> str:
-        while (made := runs.new_id()) in self.used:
+        while (made := runs.new_run_id()) in self.used:
             continue
         self.used.add(made)
         return made

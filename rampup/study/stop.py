@@ -23,7 +23,7 @@ def is_being_started(study: Study) -> bool:
     """Whether somebody still starts runs of it. Of another machine nobody can tell, so its mark
     counts."""
     who = records.read_json(study.mark)
-    return bool(who) and (processes.lives(who) or who.get("host") != processes.host())
+    return bool(who) and (processes.is_alive(who) or who.get("host") != processes.host())
 
 
 def stop_starting(study: Study) -> None:
@@ -35,11 +35,11 @@ def stop_starting(study: Study) -> None:
         raise SchedulerError(
             f"study {study.name} is being started on {who.get('host')}", f"if not: rm {study.mark}"
         )
-    if processes.lives(who):
+    if processes.is_alive(who):
         with contextlib.suppress(ProcessLookupError):  # it ended just now
             os.kill(who["pid"], signal.SIGTERM)
     deadline = time.monotonic() + CANCEL_WAIT_S
-    while processes.lives(who):
+    while processes.is_alive(who):
         if time.monotonic() > deadline:
             raise SchedulerError(f"the sweep of {study.name} did not end", f"kill -9 {who['pid']}")
         time.sleep(0.1)

@@ -15,7 +15,7 @@ import pytest
 from conftest import Cli
 
 from rampup.rundir.files import RunDir
-from rampup.runtime.checkpoints.state_files import from_files
+from rampup.runtime.checkpoints.state_files import load_state
 
 TRACED = Path(__file__).parents[1] / "multirank" / "keras_recipe" / "train.py"
 RECIPE = """
@@ -97,7 +97,7 @@ class Case:
         assert (self.run.checkpoints / "step-20").exists(), "\n".join(
             self.log(rank) for rank in range(self.ranks)
         )
-        return from_files(self.run.checkpoints / "step-20")
+        return load_state(self.run.checkpoints / "step-20")
 
     def rows(self) -> list[dict[str, Any]]:
         timed = ("t", "samples_s", "epoch_s")
@@ -156,7 +156,7 @@ def test_validation_counts_each_sample_once(cases: dict[str, Case], name: str) -
 
 def test_stopped_and_resumed_it_ends_equal_bit_for_bit(cases: dict[str, Case]) -> None:
     whole, parts = cases["whole-2"], cases["stopped-2"]
-    assert parts.run.attempt(2).resumed_at() == 13
+    assert parts.run.attempt(2).resume_step() == 13
     assert "\nresumed at step 13\n" in "\n" + parts.log(0, attempt=2), (
         "nothing hinders it to be exact"
     )

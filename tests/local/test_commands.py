@@ -83,13 +83,13 @@ def test_a_taken_port_is_avoided(cli) -> None:
     run = RunDir(cli.runs / "20260101-000000-port-aaaaaa")
     argv = [sys.executable, "-c", "import os; print(os.environ['MASTER_PORT'])"]
     config = {"argv": argv, "resources": {"tasks_per_node": 2}}
-    rundir.create(run.path, {"id": run.id}, lambda made: write_json(made.config_file, config))
+    rundir.create_run(run.path, {"id": run.id}, lambda made: write_json(made.config_file, config))
     shutil.copyfile(rank.__file__, run.rank_program)
     with socket.socket() as holder:
-        holder.bind(("127.0.0.1", rank.port_of(f"{run.path}/1", 0)))
+        holder.bind(("127.0.0.1", rank.first_port(f"{run.path}/1", 0)))
         holder.listen()
         subprocess.run(supervisor_argv(run.path), check=True, timeout=30)
-    assert run.attempt(1).rank_log(1).read_text() == f"{rank.port_of(f'{run.path}/1', 1)}\n"
+    assert run.attempt(1).rank_log(1).read_text() == f"{rank.first_port(f'{run.path}/1', 1)}\n"
 
 
 def test_each_rank_has_a_log(cli) -> None:

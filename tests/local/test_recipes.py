@@ -22,7 +22,7 @@ def test_polyfit_goes_on_from_its_last_checkpoint(cli) -> None:
     # what a requeued job does
     subprocess.run(supervisor_argv(Path(whole["dir"])), check=True, timeout=60)
     again = cli.json("show", whole["id"])
-    assert RunDir(whole["dir"]).attempt(2).resumed_at() == 1000
+    assert RunDir(whole["dir"]).attempt(2).resume_step() == 1000
     assert {**again["metrics"], "t": 0} == {**whole["metrics"], "t": 0}, (
         "the same numbers to the last bit"
     )

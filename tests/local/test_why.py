@@ -323,12 +323,12 @@ def test_a_lost_peer_is_not_the_cause(cli) -> None:
 def test_all_ports_are_taken(cli) -> None:
     run = RunDir(cli.runs / "20260101-000000-port-aaaaaa")
     config = {"argv": ["true"], "resources": {"tasks_per_node": 2}}
-    rundir.create(run.path, {"id": run.id}, lambda made: write_json(made.config_file, config))
+    rundir.create_run(run.path, {"id": run.id}, lambda made: write_json(made.config_file, config))
     shutil.copyfile(rank.__file__, run.rank_program)
     with ExitStack() as held:
         for retry in range(3):
             holder = held.enter_context(socket.socket())
-            holder.bind(("127.0.0.1", rank.port_of(f"{run.path}/1", retry)))
+            holder.bind(("127.0.0.1", rank.first_port(f"{run.path}/1", retry)))
             holder.listen()
         subprocess.run(supervisor_argv(run.path), timeout=30)
     answer = explain(run)

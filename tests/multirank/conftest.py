@@ -15,7 +15,7 @@ from rampup.config.recipes import load
 from rampup.core.engines import ENGINES
 from rampup.drill.comparison import read_rows
 from rampup.rundir.files import AttemptDir, RunDir
-from rampup.runtime.checkpoints.state_files import from_files
+from rampup.runtime.checkpoints.state_files import load_state
 
 HERE = Path(__file__).parent
 SMALL = {
@@ -112,7 +112,7 @@ class Case:
     def state(self) -> dict[str, Any]:
         """Of the last checkpoint."""
         if self.engine == "keras":
-            return from_files(self.run.checkpoints / self.end["checkpoint"])
+            return load_state(self.run.checkpoints / self.end["checkpoint"])
         import torch
 
         path = self.run.checkpoints / self.end["checkpoint"] / "state.pt"

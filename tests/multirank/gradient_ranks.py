@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from rampup.data.order import piece
 from rampup.engines.torch import gradients as torch_gradients
 from rampup.engines.torch.world import World
-from rampup.runtime.context import from_environ
+from rampup.runtime.context import read_context
 
 WIDTH, CLASSES, BATCH, STEPS = 6, 3, 12, 5
 
@@ -107,7 +107,7 @@ class Trainer:
 
 def take_steps(case: dict[str, Any]) -> dict[str, Any]:
     torch_gradients.CHUNK_BYTES = case["chunk_bytes"]
-    with World(from_environ(), torch.device("cpu")) as world:
+    with World(read_context(), torch.device("cpu")) as world:
         trainer, steps = Trainer(case, world), []
         for step in range(STEPS):
             if step == case["renewed"]:

@@ -95,9 +95,9 @@ def ask_after(steps: int, rank: int) -> None:
     nothing of it."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from rampup.runtime.stop import Stop
+    from rampup.runtime.stop import StopFlag
 
-    seen, heard, usual = [], threading.Event(), Stop.ask
+    seen, heard, usual = [], threading.Event(), StopFlag.request
 
     def ask(*arguments: Any) -> None:
         seen.append(1)
@@ -105,12 +105,12 @@ def ask_after(steps: int, rank: int) -> None:
             os.kill(os.getpid(), signal.SIGUSR2)
             assert heard.wait(HEARD_WITHIN_S), "nobody waits for the signal"
 
-    def note(stop: Stop, reason: str) -> None:
+    def note(stop: StopFlag, reason: str) -> None:
         usual(stop, reason)
         heard.set()
 
     if rank == int(os.environ["WORLD_SIZE"]) - 1:
-        Stop.ask = note  # type: ignore[method-assign]
+        StopFlag.request = note  # type: ignore[method-assign]
         register_optimizer_step_post_hook(ask)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from rampup.data.png import SIGNATURE
+from rampup.core.png import SIGNATURE
 from rampup.engines.classes import THRESHOLDS
 
 from .conftest import Case, Start

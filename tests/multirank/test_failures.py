@@ -76,7 +76,7 @@ def test_a_rank_that_raises(cases: dict[str, Case]) -> None:
 
 def test_a_signal_ends_it_in_good_order(cases: dict[str, Case]) -> None:
     case = cases["stopped"]
-    assert case.codes == [0] and case.attempt.again() == "preempt"
+    assert case.codes == [0] and case.attempt.read_again() == "preempt"
     assert [row["step"] for row in case.attempt.metrics()] == [1, 2, 3, 4]
     assert [path.name for path in case.run.checkpoints.iterdir()] == ["step-4"]
     assert case.attempt.event("end") is None and not case.attempt.error_file(0).exists()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rampup.runtime.checkpoints import exactness
+from rampup.runtime.checkpoints.store import find_differences
 
 from .conftest import Case, Start
 
@@ -180,7 +180,7 @@ def test_a_random_split_is_the_same_on_every_rank_and_after_a_resume(
     cases: dict[str, Case],
 ) -> None:
     case = cases["shuffled-2"]
-    assert case.attempt.resumed_at() == 2
+    assert case.attempt.resume_step() == 2
     seen = list(chain(*chain(*case.traced("ids"))))
     assert len(seen) == len(set(seen)) == 98, "half of them, each once"
     assert sorted(seen) != list(range(98))
@@ -212,16 +212,18 @@ def test_the_end_is_equal_bit_for_bit(cases: dict[str, Case], name: str) -> None
 
 
 def test_they_were_really_interrupted(cases: dict[str, Case]) -> None:
-    assert [cases["stopped-1"].run.attempt(number).resumed_at() for number in (2, 3)] == [7, 10]
-    assert cases["stopped-2"].attempt.resumed_at() == 13
-    assert cases["stopped-mirrored"].attempt.resumed_at() == 8
-    assert cases["torn-1"].attempt.resumed_at() == 6
+    assert [cases["stopped-1"].run.attempt(number).resume_step() for number in (2, 3)] == [7, 10]
+    assert cases["stopped-2"].attempt.resume_step() == 13
+    assert cases["stopped-mirrored"].attempt.resume_step() == 8
+    assert cases["torn-1"].attempt.resume_step() == 6
     assert (
-        cases["killed-1"].attempt.resumed_at() >= cases["killed-1"].run.attempt(2).resumed_at() >= 6
+        cases["killed-1"].attempt.resume_step()
+        >= cases["killed-1"].run.attempt(2).resume_step()
+        >= 6
     )
     for number, step in ((9, 3), (11, 3), (12, 5)):
-        assert cases[f"killed-at-{number}"].attempt.resumed_at() == step
-    assert cases["stopped-1"].run.attempt(1).again() == "preempt"
+        assert cases[f"killed-at-{number}"].attempt.resume_step() == step
+    assert cases["stopped-1"].run.attempt(1).read_again() == "preempt"
     assert "\nresumed at step 10\n" in "\n" + cases["stopped-1"].log(0)
 
 
@@ -238,9 +240,9 @@ def test_another_number_of_workers_goes_on_and_says_that_it_is_not_exact(
 
 def test_what_else_an_exact_resume_needs_to_share(cases: dict[str, Case]) -> None:
     found = cases["plain-1"].attempt.event("start")
-    assert found is not None and exactness.differences(found, found) == []
+    assert found is not None and find_differences(found, found) == []
     other = {**found, "onednn": "0", "inter_threads": 9, "data": "00000000"}
-    assert exactness.differences(other, found) == [
+    assert find_differences(other, found) == [
         f"9 operations at the same time then, {found['inter_threads']} now",
         "TF_ENABLE_ONEDNN_OPTS=0 then, 1 now",
         f"data with the checksum 00000000 then, {found['data']} now",

@@ -88,7 +88,7 @@ def test_stopped_and_resumed_it_is_the_same_bit_for_bit(
     stopped = case.run.attempt(1).event("stopped")
     assert stopped and stopped["step"] < case.end["step"] == whole.end["step"]
     # rank 0 heard it, or only the other
-    assert case.run.attempt(1).again() == ("timeout" if world == 1 else "preempt")
+    assert case.run.attempt(1).read_again() == ("timeout" if world == 1 else "preempt")
     for part in ("state_dict", "optimizer_states", "lr_schedulers"):
         assert equal(case.state()[part], whole.state()[part]), part
     assert case.last.event("resumed")["exact"] is (name != "stream")

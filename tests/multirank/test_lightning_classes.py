@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from rampup.data.png import SIGNATURE
+from rampup.core.png import SIGNATURE
 from rampup.engines.classes import THRESHOLDS
 
 from .lightning_cases import FOREIGN, Case, equal, started

@@ -111,28 +111,30 @@ def test_a_damaged_checkpoint_costs_an_interval_and_nothing_else(cases: dict[str
     assert warning.endswith(
         "step-8 is damaged: state.pt is not what was written; trying the one before"
     )
-    assert torn.attempt.resumed_at() == 6
+    assert torn.attempt.resume_step() == 6
     assert_equal(cases["whole-2"].state(), torn.state())
     assert sorted(path.name for path in torn.run.checkpoints.iterdir())[-1] == "step-20"
 
 
 def test_they_were_really_interrupted(cases: dict[str, Case]) -> None:
-    assert [cases["stopped-1"].run.attempt(number).resumed_at() for number in (2, 3, 4)] == [
+    assert [cases["stopped-1"].run.attempt(number).resume_step() for number in (2, 3, 4)] == [
         7,
         14,
         15,
     ]
-    assert cases["stopped-at-an-epoch"].attempt.resumed_at() == 10
-    assert [cases["stopped-3"].run.attempt(number).resumed_at() for number in (2, 3)] == [1, 13]
-    assert [cases["killed-2"].run.attempt(number).resumed_at() for number in (2, 3)] == [6, 9]
-    assert [cases["killed-3"].run.attempt(number).resumed_at() for number in (2, 3)] == [5, 5]
+    assert cases["stopped-at-an-epoch"].attempt.resume_step() == 10
+    assert [cases["stopped-3"].run.attempt(number).resume_step() for number in (2, 3)] == [1, 13]
+    assert [cases["killed-2"].run.attempt(number).resume_step() for number in (2, 3)] == [6, 9]
+    assert [cases["killed-3"].run.attempt(number).resume_step() for number in (2, 3)] == [5, 5]
     assert (
-        cases["killed-1"].attempt.resumed_at() >= cases["killed-1"].run.attempt(2).resumed_at() >= 7
+        cases["killed-1"].attempt.resume_step()
+        >= cases["killed-1"].run.attempt(2).resume_step()
+        >= 7
     )
     for number in (1, 2, 3):
-        assert cases["stopped-1"].run.attempt(number).again() == "preempt"
+        assert cases["stopped-1"].run.attempt(number).read_again() == "preempt"
         assert cases["stopped-1"].run.attempt(number).event("end") is None
-    assert cases["killed-1"].run.attempt(1).again() == ""
+    assert cases["killed-1"].run.attempt(1).read_again() == ""
 
 
 def test_one_line_tells_where_it_goes_on(cases: dict[str, Case]) -> None:

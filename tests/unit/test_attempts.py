@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rampup.rundir.files import RunDir
-from rampup.rundir.history import attempts_of, effective_ratio
+from rampup.rundir.history import effective_ratio, read_attempts
 from rampup.runs.summary import total_wall_s
 
 T0 = 1_794_804_968.0
@@ -55,7 +55,9 @@ class Made:
         write(attempt.facts_file, [{"launcher": "spawn", "started": T0 + began, **facts}])
 
     def told(self) -> list[tuple[int, int, int, float]]:
-        return [(it.first_step, it.last_step, it.redone, it.lost_s) for it in attempts_of(self.run)]
+        return [
+            (it.first_step, it.last_step, it.redone, it.lost_s) for it in read_attempts(self.run)
+        ]
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def ended(t: float, outcome: str, **more: Any) -> dict[str, Any]:
 
 def test_one_attempt_loses_nothing(made: Made) -> None:
     made.attempt(0, 0, 90, **ended(100, "completed"))
-    (only,) = found = attempts_of(made.run)
+    (only,) = found = read_attempts(made.run)
     assert (only.how, only.first_step, only.last_step, only.redone, only.exact) == (
         "completed",
         0,
@@ -85,7 +87,7 @@ def test_killed_between_two_checkpoints_and_resumed(made: Made) -> None:
     made.attempt(0, 0, 55, **ended(66, "failed", cause="rank 1 was killed"))
     made.attempt(100, 40, 100, **ended(170, "completed"))
     assert made.told() == [(0, 55, 15, 15), (40, 100, 0, 0)]
-    found = attempts_of(made.run)
+    found = read_attempts(made.run)
     assert [it.exact for it in found] == [None, True] and found[0].reason == "rank 1 was killed"
     assert effective_ratio(found) == 100 / 170, (
         "a hundred steps of a second, from the first start to the last end"
@@ -108,7 +110,7 @@ def test_requeued_after_the_step_that_it_had_saved(
 ) -> None:
     made.attempt(0, 0, 48, **facts)
     made.attempt(60, 50, 100, **ended(120, "completed"))
-    first, second = attempts_of(made.run)
+    first, second = read_attempts(made.run)
     assert (first.how, first.reason) == (how, reason)
     assert (first.last_step, first.redone) == (50, 0), "the heartbeat is older than the checkpoint"
     assert (second.first_step, second.last_step) == (50, 100)
@@ -116,7 +118,7 @@ def test_requeued_after_the_step_that_it_had_saved(
 
 def test_a_launcher_that_was_killed_says_no_end_but_the_last_word_is_known(made: Made) -> None:
     made.attempt(0, 0, 30)
-    (only,) = found = attempts_of(made.run)
+    (only,) = found = read_attempts(made.run)
     assert (only.ended, only.took_s, effective_ratio(found)) == (None, 40, 0.75)
     assert total_wall_s(made.run) == 40
 
@@ -129,7 +131,7 @@ def test_an_attempt_that_died_while_starting_changes_nothing(made: Made) -> None
     assert made.run.history() == before, "its rows are still the story"
     assert made.told() == [(0, 55, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)]
     made.attempt(100, 40, 90, **ended(160, "completed"))
-    assert [it.trained for it in attempts_of(made.run)] == [True, False, False, True]
+    assert [it.trained for it in read_attempts(made.run)] == [True, False, False, True]
     assert made.told() == [(0, 55, 15, 15), (0, 0, 0, 0), (0, 0, 0, 0), (40, 90, 0, 0)]
     assert [row["step"] for row in made.run.history()] == list(range(1, 91))
 
@@ -140,8 +142,8 @@ def test_going_back_behind_an_attempt_undoes_all_of_it_and_more(made: Made) -> N
     made.attempt(60, 45, 80, **ended(105, "failed"))
     made.attempt(110, 30, 100, **ended(190, "completed"))
     assert made.told() == [(0, 50, 20, 20), (45, 80, 35, 35), (30, 100, 0, 0)]
-    done = sum(it.last_step - it.first_step for it in attempts_of(made.run))
-    assert done - sum(it.redone for it in attempts_of(made.run)) == 100, (
+    done = sum(it.last_step - it.first_step for it in read_attempts(made.run))
+    assert done - sum(it.redone for it in read_attempts(made.run)) == 100, (
         "what is left is each step once"
     )
 
@@ -150,7 +152,7 @@ def test_beginning_anew_does_all_again(made: Made) -> None:
     made.attempt(0, 0, 50, **ended(60, "failed"))
     made.attempt(60, 0, 100, resumed=False, **ended(170, "completed"))
     assert made.told() == [(0, 50, 50, 50), (0, 100, 0, 0)]
-    assert effective_ratio(attempts_of(made.run)) == 100 / 170
+    assert effective_ratio(read_attempts(made.run)) == 100 / 170
 
 
 def test_a_loop_of_ones_own_says_neither_when_it_starts_nor_whether_it_is_exact(made: Made) -> None:
@@ -158,7 +160,7 @@ def test_a_loop_of_ones_own_says_neither_when_it_starts_nor_whether_it_is_exact(
     made.attempt(70, 40, 60, **ended(100, "completed"))
     made.run.attempt(1).events_file.unlink()
     write(made.run.attempt(2).events_file, [{"what": "resumed", "step": 40, "t": T0 + 80}])
-    first, second = attempts_of(made.run)
+    first, second = read_attempts(made.run)
     assert (first.redone, second.exact) == (10, None)
     assert first.lost_s == pytest.approx(10, rel=0.03), "by its rows"
 
@@ -172,7 +174,7 @@ def test_torn_and_foreign_files_cost_what_was_in_them(made: Made) -> None:
     with open(first.metrics_file, "a") as file:
         file.write('{"step": NaN, "t": 1e999}\n{"step": "many"}\n{"step": 7')
     second.progress_file.write_text("[1]")
-    found = attempts_of(made.run)
+    found = read_attempts(made.run)
     assert [(it.how, it.first_step, it.last_step, it.redone) for it in found] == [
         ("no word", 0, 50, 10),
         ("completed", 40, 100, 0),
@@ -181,13 +183,13 @@ def test_torn_and_foreign_files_cost_what_was_in_them(made: Made) -> None:
     for path in made.run.path.rglob("*.json*"):
         path.write_bytes(b"\xff\x00[")
     assert made.told() == [(0, 0, 0, 0), (0, 0, 0, 0)]
-    assert effective_ratio(attempts_of(made.run)) is None and total_wall_s(made.run) is None
+    assert effective_ratio(read_attempts(made.run)) is None and total_wall_s(made.run) is None
 
 
 def test_a_command_that_counts_no_steps_has_no_ratio(made: Made) -> None:
     made.dead_start(0, **ended(30, "again"))
     made.dead_start(30, **ended(60, "completed"))
-    found = attempts_of(made.run)
+    found = read_attempts(made.run)
     assert effective_ratio(found) is None and [it.took_s for it in found] == [30, 30]
     assert effective_ratio([]) is None
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from rampup.core.spec import Every
-from rampup.core.times import every_of
+from rampup.core.units import parse_interval
 from rampup.errors import Refused
 from rampup.runtime.checkpoints.cadence import LONGEST_S, SHORTEST_S, Cadence
 
@@ -32,9 +32,9 @@ def train(
         clock.now += step_s
         if cadence.due_now():
             moments.append(clock.now - began)
-            cadence.taken()
+            cadence.record_taken()
             clock.now += cost_s
-            cadence.written(cost_s)
+            cadence.record_written(cost_s)
     return moments
 
 
@@ -62,20 +62,20 @@ def test_auto_tries_again_soon_after_a_failure(clock: Clock) -> None:
     cadence.begin(100)
     clock.now += 10
     assert cadence.due_now()
-    cadence.taken()
-    cadence.failed(5.0)
+    cadence.record_taken()
+    cadence.record_failed(5.0)
     clock.now += 9
     assert not cadence.due_now()
     clock.now += 1
     assert cadence.due_now(), "although five seconds are more than one percent"
-    cadence.taken()
-    cadence.written(5.0)
+    cadence.record_taken()
+    cadence.record_written(5.0)
     clock.now += 100
     assert not cadence.due_now()
 
 
 def test_by_time(clock: Clock) -> None:
-    moments = train(Cadence(every_of("2min"), clock), clock, 1000, cost_s=50.0, step_s=1.0)
+    moments = train(Cadence(parse_interval("2min"), clock), clock, 1000, cost_s=50.0, step_s=1.0)
     assert moments[:3] == [120, 240, 360], "whatever it costs"
 
 
@@ -83,7 +83,7 @@ def test_by_time(clock: Clock) -> None:
     ("text", "due"), [("7steps", [7, 14, 21]), ("1epoch", [10, 20]), ("2epochs", [20])]
 )
 def test_by_steps(clock: Clock, text: str, due: list[int]) -> None:
-    cadence = Cadence(every_of(text), clock)
+    cadence = Cadence(parse_interval(text), clock)
     cadence.begin(steps_per_epoch=10)
     assert [step for step in range(1, 25) if cadence.due_at(step)] == due
     clock.now += 1e6
@@ -91,7 +91,7 @@ def test_by_steps(clock: Clock, text: str, due: list[int]) -> None:
 
 
 def test_never(clock: Clock) -> None:
-    cadence = Cadence(every_of("never"), clock)
+    cadence = Cadence(parse_interval("never"), clock)
     assert cadence.never and train(cadence, clock, 5000, 0.1) == []
     assert not any(cadence.due_at(step) for step in range(1, 200))
 
@@ -110,7 +110,7 @@ def test_never(clock: Clock) -> None:
     ],
 )
 def test_how_it_is_written(text: str, found: Every) -> None:
-    assert every_of(text) == found
+    assert parse_interval(text) == found
 
 
 @pytest.mark.parametrize(
@@ -118,5 +118,5 @@ def test_how_it_is_written(text: str, found: Every) -> None:
 )
 def test_what_is_not_understood(text: str) -> None:
     with pytest.raises(Refused, match=r"checkpoint\.every") as caught:
-        every_of(text)
+        parse_interval(text)
     assert "100steps" in caught.value.hint or "never" in caught.value.hint

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from rampup.errors import RampupError, Superseded
+from rampup.rundir import checkpoints
+from rampup.rundir.checkpoints import Damaged, verify_checkpoint
 from rampup.rundir.files import RunDir
-from rampup.rundir.manifest import Damaged
-from rampup.runtime.checkpoints import store as checkpoint
-from rampup.runtime.checkpoints.store import CheckpointStore, verified
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.storage import StorageError
 
 
@@ -55,7 +55,7 @@ def test_what_is_saved_is_loaded(run: RunDir, store: CheckpointStore) -> None:
         7, {"state": lambda file: file.write(b"abc"), "note": b"x"}, {"world_size": 2}
     )
     assert saved.name == "step-7" and names(run) == ["step-7"]
-    loaded = verified(run, 7)
+    loaded = verify_checkpoint(run, 7)
     assert loaded.file("state").read_bytes() == b"abc" and loaded.meta == {"world_size": 2}
     manifest = json.loads((loaded.path / "manifest.json").read_text())
     assert (manifest["attempt"], manifest["files"]["state"]["size"]) == (1, 3)
@@ -96,18 +96,18 @@ def test_any_byte_that_changes_is_found(run: RunDir, store: CheckpointStore, nam
     store.save(1, {"state": b"\x00\xff0123456789" * 3}, {"world_size": 2, "cpu": "\u00e9"})
     for damage in damaged_in_every_way(run.checkpoint(1) / name):
         try:
-            verified(run, 1)
+            verify_checkpoint(run, 1)
         except Damaged:
             continue
         pytest.fail(f"not found: {damage}")
-    assert verified(run, 1).step == 1
+    assert verify_checkpoint(run, 1).step == 1
 
 
 def test_a_checkpoint_under_another_name_is_not_taken(run: RunDir, store: CheckpointStore) -> None:
     store.save(1, {"state": b"abc"}, {})
     run.checkpoint(1).rename(run.checkpoint(2))
     with pytest.raises(Damaged, match="not what was written"):
-        verified(run, 2)
+        verify_checkpoint(run, 2)
 
 
 @pytest.mark.parametrize("broken", ["manifest.json", "state"])
@@ -115,7 +115,7 @@ def test_a_missing_file_is_named(run: RunDir, store: CheckpointStore, broken: st
     store.save(1, {"state": b"abc"}, {})
     (run.checkpoint(1) / broken).unlink()
     with pytest.raises(Damaged, match=f"{broken}: No such file"):
-        verified(run, 1)
+        verify_checkpoint(run, 1)
 
 
 def test_none_that_is_sound_is_an_error_not_a_new_start(
@@ -140,7 +140,7 @@ def test_without_a_checkpoint_it_begins_anew(run: RunDir, store: CheckpointStore
 def test_the_same_step_again_replaces_it(run: RunDir, store: CheckpointStore) -> None:
     store.save(3, {"state": b"old"}, {})
     store.save(3, {"state": b"new"}, {})
-    assert verified(run, 3).file("state").read_bytes() == b"new"
+    assert verify_checkpoint(run, 3).file("state").read_bytes() == b"new"
     assert names(run) == ["step-3"]
 
 
@@ -160,7 +160,9 @@ def test_a_replacement_that_was_all_but_done_stays(run: RunDir, store: Checkpoin
     store.save(3, {"state": b"new"}, {})
     shutil.copytree(run.checkpoint(3), run.checkpoints / "step-3.old-1")
     begin(run, 2)
-    assert names(run) == ["step-3"] and verified(run, 3).file("state").read_bytes() == b"new"
+    assert (
+        names(run) == ["step-3"] and verify_checkpoint(run, 3).file("state").read_bytes() == b"new"
+    )
 
 
 # what is kept -------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def test_a_full_disk_leaves_the_one_before(
     with pytest.raises(StorageError, match="step-2: File too large"):
         store.save(2, {"state": bytes(10_000)}, {})
     assert names(run) == ["step-1"]
-    assert verified(run, 1).step == 1
+    assert verify_checkpoint(run, 1).step == 1
 
 
 def as_somebody_else(work: Callable[[], object]) -> str:
@@ -231,7 +233,7 @@ def test_a_directory_that_one_may_not_write(
     told = as_somebody_else(lambda: store.save(2, {"state": b"abc"}, {}))
     assert told == f"can't write {run.checkpoint(2)}: Permission denied"
     run.checkpoints.chmod(0o755)
-    assert names(run) == ["step-1"] and verified(run, 1).step == 1
+    assert names(run) == ["step-1"] and verify_checkpoint(run, 1).step == 1
 
 
 def test_a_file_system_that_turns_read_only(small_disk: Path) -> None:
@@ -241,7 +243,7 @@ def test_a_file_system_that_turns_read_only(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(StorageError, match="step-2: Read-only file system"):
         store.save(2, {"state": b"abc"}, {})
-    assert verified(run, 1).step == 1
+    assert verify_checkpoint(run, 1).step == 1
 
 
 def test_a_writer_that_hides_the_full_disk_is_seen_through(
@@ -337,14 +339,14 @@ def test_a_newer_attempt_begins_between_a_ghosts_last_look_and_its_rename(
         ghost.save(step, {"state": b"ghost"}, {})
     assert found[0] is not None and found[0].step == 2
     assert names(run) == ["step-1", "step-2"]
-    assert verified(run, 2).file("state").read_bytes() == b"abc"
+    assert verify_checkpoint(run, 2).file("state").read_bytes() == b"abc"
 
 
 def test_half_written_ones_are_named(run: RunDir, store: CheckpointStore) -> None:
     for name in ("step-1.tmp-1", "trash-5-step-2", "step-4"):
         (run.checkpoints / name).mkdir(parents=True)
-    assert sorted(path.name for path in checkpoint.half_written(run)) == [
+    assert sorted(path.name for path in checkpoints.list_half_written(run)) == [
         "step-1.tmp-1",
         "trash-5-step-2",
     ]
-    assert checkpoint.steps_of(run) == [4]
+    assert checkpoints.list_steps(run) == [4]

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rampup.data import cifar
-from rampup.data.png import write_png
-from rampup.datasets import fetch, sources
+from rampup.core.png import write_png
+from rampup.datasets import cifar, fetch, sources
 from rampup.datasets.idx import read_idx
 from rampup.datasets.sets import CIFAR10, SETS, DataFile
 from rampup.errors import RampupError
@@ -145,7 +144,7 @@ def fetched(given: Path | None) -> tuple[dict[str, bytes], list[str]]:
     said: list[str] = []
     found = fetch.fetch("cifar10", given, said.append, lambda done, total: None)
     assert found.source == str(given)
-    fetch.check("cifar10")
+    fetch.check_files("cifar10")
     return {path.name: path.read_bytes() for path in found.folder.iterdir()}, said
 
 
@@ -233,7 +232,7 @@ def test_an_archive_from_an_address_is_read_as_it_comes(
             self.at += len(piece)
             return piece
 
-    monkeypatch.setattr(sources, "_answer", lambda address: OneWay())
+    monkeypatch.setattr(sources, "_open_url", lambda address: OneWay())
     done: list[int] = []
     found = fetch.fetch(
         "cifar10", None, print, lambda written, total: done.append(written * 100 // total)

@@ -6,11 +6,11 @@ import pytest
 
 from rampup.core.settings import Settings
 from rampup.errors import RampupError
-from rampup.runtime.context import from_environ
+from rampup.runtime.context import read_context
 
 
 def test_outside_it_is_a_world_of_one() -> None:
-    context = from_environ({})
+    context = read_context({})
     assert (context.rank, context.world_size, context.local_world_size) == (0, 1, 1)
     assert context.run_dir is None and context.threads is None and context.node
 
@@ -29,7 +29,7 @@ def test_the_variables_of_a_rank() -> None:
         "RAMPUP_STARTED": "12.5",
         "RAMPUP_NODE": "n1",
     }
-    context = from_environ(names)
+    context = read_context(names)
     assert (context.rank, context.local_rank, context.world_size, context.local_world_size) == (
         5,
         1,
@@ -42,7 +42,7 @@ def test_the_variables_of_a_rank() -> None:
 
 def test_a_variable_that_is_no_number_is_named() -> None:
     with pytest.raises(RampupError, match="RANK='five'"):
-        from_environ({"RANK": "five"})
+        read_context({"RANK": "five"})
 
 
 def test_settings_by_name_and_by_item() -> None:

@@ -16,12 +16,13 @@ import click
 import pytest
 
 from rampup.cli.app import cli as app
+from rampup.core.metrics import is_number
 from rampup.errors import RampupError
 from rampup.report import vega
-from rampup.rundir.damage import damage_of
+from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
-from rampup.rundir.history import attempts_of
-from rampup.rundir.schema import ATTEMPT, CONFIG, fitting, number
+from rampup.rundir.history import read_attempts
+from rampup.rundir.schema import ATTEMPT, CONFIG, drop_foreign
 
 T0 = 1_794_804_968.0
 OTHERS = ("[]", "7", '"text"', "null", "{}", "true", '[{"a": 1}]', "[" * 5000)
@@ -280,7 +281,7 @@ def test_all_at_once(root: Path) -> None:
 
 def test_what_is_missing_is_named(root: Path) -> None:
     run = make(root, "spawn")
-    assert damage_of(run) == []
+    assert find_damage(run) == []
     attempt = run.attempt(2)
     run.env_file.unlink()
     run.config_file.write_text('{"train"')
@@ -301,7 +302,7 @@ def test_what_is_missing_is_named(root: Path) -> None:
         "attempts/2/events.jsonl: step: foreign and left out (line 1)",
         "attempts/2/metrics.jsonl: 1 line is torn or foreign and left out",
     ]
-    assert sorted(damage_of(run)) == sorted(named)
+    assert sorted(find_damage(run)) == sorted(named)
     _, _, said = call("show", str(run.path))
     page = json.loads(call("report", str(run.path), "--out", "page.html", "--json")[1])["runs"][0][
         "missing"
@@ -320,7 +321,7 @@ def test_foreign_rows_of_metrics_are_named_with_their_lines(root: Path) -> None:
         file.write(
             lines({"step": 21, "t": 1e12}, {"step": 22.0, "t": T0}, {"step": 1e300, "t": -1})
         )
-    assert damage_of(run) == [
+    assert find_damage(run) == [
         "attempts/1/metrics.jsonl: 1 line is torn or foreign and left out",
         "attempts/1/metrics.jsonl: step: foreign and left out (line 5)",
         "attempts/2/metrics.jsonl: step, t: foreign and left out (2 lines, the first is 3)",
@@ -337,13 +338,13 @@ def test_a_time_that_can_not_be_is_no_time(root: Path) -> None:
     )
     with open(attempt.metrics_file, "a") as file:
         file.write(lines({"step": 30, "t": 1e12}))
-    found = attempts_of(run)[-1]
+    found = read_attempts(run)[-1]
     assert found.took_s == 0.0 and found.last_step == 30
     assert "277777777" not in call("list")[1] + call("show", str(run.path))[1]
     attempt.facts_file.write_text(
         json.dumps({"started": T0, "ended": T0 * 1000, "outcome": "failed"})
     )
-    assert attempts_of(run)[-1].ended is None
+    assert read_attempts(run)[-1].ended is None
 
 
 def test_values_of_another_type_are_not_passed_on() -> None:
@@ -354,11 +355,11 @@ def test_values_of_another_type_are_not_passed_on() -> None:
         "world_size": True,
         "new": object,
     }
-    assert fitting(facts, ATTEMPT) == {"outcome": "completed", "started": 1.0, "new": object}
+    assert drop_foreign(facts, ATTEMPT) == {"outcome": "completed", "started": 1.0, "new": object}
     config = {"train": {"lr": 1}, "command": ["a", 1], "folder": None}
-    assert fitting(config, CONFIG) == {"train": {"lr": 1}, "folder": None}
-    assert not any(number(value) for value in (None, True, "1", float("nan"), 10**30, [1]))
-    assert number(0) and number(-1.5)
+    assert drop_foreign(config, CONFIG) == {"train": {"lr": 1}, "folder": None}
+    assert not any(is_number(value) for value in (None, True, "1", float("nan"), 10**30, [1]))
+    assert is_number(0) and is_number(-1.5)
 
 
 @pytest.mark.parametrize("out", [".", "", "whole/x", "x" * 300])

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from rampup.config.clusters import load
-from rampup.core import cpu
+from rampup.core import hardware
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
 from rampup.datasets.sets import MNIST
@@ -220,11 +220,11 @@ def test_half_precision_on_a_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str
 ) -> None:
     spec = training(device=device, precision=precision)
-    monkeypatch.setattr(cpu, "bf16_is_fast", lambda: False)
+    monkeypatch.setattr(hardware, "bf16_is_fast", lambda: False)
     error = refusal(tmp_path, spec)
     assert f"precision={precision}" in error.message and error.hint == "precision=fp32"
     check(replace(spec, kind="script"), tmp_path / "runs")  # its settings are its own business
-    monkeypatch.setattr(cpu, "bf16_is_fast", lambda: True)
+    monkeypatch.setattr(hardware, "bf16_is_fast", lambda: True)
     if precision == "bf16":
         check(spec, tmp_path / "runs")
     else:
@@ -232,7 +232,7 @@ def test_half_precision_on_a_cpu(
 
 
 def test_half_precision_where_a_gpu_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "bf16_is_fast", lambda: False)
+    monkeypatch.setattr(hardware, "bf16_is_fast", lambda: False)
     with_gpus(tmp_path, 1)
     for precision in ("bf16", "fp16"):
         spec = training(precision=precision)

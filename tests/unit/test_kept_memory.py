@@ -9,8 +9,8 @@ import pytest
 
 PAGES = """
 import resource, sys
-from rampup.core import cpu
-kept = sys.argv[1] == "kept" and cpu.keep_memory()
+from rampup.core import hardware
+kept = sys.argv[1] == "kept" and hardware.disable_malloc_trim()
 assert kept == (sys.argv[1] == "kept")
 for turn in range(6):
     if turn == 3:

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from rampup.errors import RampupError
-from rampup.runtime.checkpoints.state_files import from_files, to_files
+from rampup.runtime.checkpoints.state_files import encode_state, load_state
 
 
 def written(state: Any, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
-    for name, content in to_files(state).items():
+    for name, content in encode_state(state).items():
         file = io.BytesIO()
         if isinstance(content, bytes):
             file.write(content)
@@ -47,7 +47,7 @@ def written(state: Any, folder: Path) -> Path:
     ],
 )
 def test_plain_values(value: Any, tmp_path: Path) -> None:
-    found = from_files(written({"value": value}, tmp_path))["value"]
+    found = load_state(written({"value": value}, tmp_path))["value"]
     assert found == value and type(found) is type(value)
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
@@ -57,7 +57,7 @@ def test_arrays(tmp_path: Path) -> None:
         "x": np.arange(6, dtype=np.int16).reshape(2, 3),
         "nested": [np.float32(0.1), np.array(["a", "bc"])],
     }
-    found = from_files(written(state, tmp_path))
+    found = load_state(written(state, tmp_path))
     assert found["x"].dtype == np.int16 and np.array_equal(found["x"], state["x"])
     assert type(found["nested"][0]) is np.float32 and found["nested"][0] == np.float32(0.1)
     assert found["nested"][1].tolist() == ["a", "bc"]
@@ -78,7 +78,7 @@ def test_a_model_with_its_optimizer(tmp_path: Path) -> None:
     written(
         {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": numbers}, tmp_path
     )
-    state, (other, its_optimizer) = from_files(tmp_path), trained()
+    state, (other, its_optimizer) = load_state(tmp_path), trained()
     other.load_state_dict(state["model"])
     its_optimizer.load_state_dict(state["optimizer"])
     for each in ((model, optimizer), (other, its_optimizer)):
@@ -91,7 +91,7 @@ def test_a_model_with_its_optimizer(tmp_path: Path) -> None:
 
 def test_what_is_saved_is_the_state_of_that_moment() -> None:
     weight, array = torch.zeros(2), np.zeros(2)
-    files = to_files({"weight": weight, "array": array})
+    files = encode_state({"weight": weight, "array": array})
     weight += 1
     array += 1
     tensors, arrays = io.BytesIO(), io.BytesIO()
@@ -113,7 +113,7 @@ def test_what_is_saved_is_the_state_of_that_moment() -> None:
 )
 def test_anything_else_is_refused_when_it_is_saved(value: Any, words: str) -> None:
     with pytest.raises(RampupError, match=r"run\.save can't keep state\['value'\]") as caught:
-        to_files({"value": value})
+        encode_state({"value": value})
     assert words in caught.value.hint
 
 
@@ -129,5 +129,5 @@ def test_no_file_can_run_code(tmp_path: Path) -> None:
         else:
             np.savez(folder / name, a0=np.array([Trap()], dtype=object))
         with pytest.raises((pickle.UnpicklingError, ValueError)):
-            from_files(folder)
+            load_state(folder)
     assert not (tmp_path / "sprung").exists()

@@ -13,7 +13,7 @@ from rampup.rundir.files import RunDir
 from rampup.runtime.job import Job
 from rampup.runtime.storage import StorageError
 from rampup.runtime.telemetry.metrics import EventsWriter, MetricsWriter, NoMetrics
-from rampup.runtime.telemetry.phases import Phases
+from rampup.runtime.telemetry.progress import Phases
 
 
 @pytest.fixture

@@ -41,9 +41,9 @@ def test_the_first_rank_that_failed(
     tmp_path: Path, facts: dict[str, Any], words: str, cause: str
 ) -> None:
     identity = {"id": "abc234", "name": "it", "created": 90.0}
-    run = rundir.create(tmp_path / "20260101-000000-it-abc234", identity, lambda made: None)
+    run = rundir.create_run(tmp_path / "20260101-000000-it-abc234", identity, lambda made: None)
     attempt = run.claim_attempt()
     write_json(attempt.facts_file, facts)
     log = run.slurm_log("7") if "job" in facts else attempt.job_log
     log.write_text(f"rampup: attempt 1 of job 7 begins on node1\n{OF_SRUN}{words}")
-    assert causes.explain(attempt, None, 3) == (2, cause)
+    assert causes.explain_failure(attempt, None, 3) == (2, cause)

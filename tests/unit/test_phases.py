@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rampup.runtime.telemetry.phases import PHASES, Phases
+from rampup.runtime.telemetry.progress import PHASES, Phases
 
 
 class Clock:

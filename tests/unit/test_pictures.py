@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rampup.data.png import read_png
+from rampup.core.png import read_png
 from rampup.engines.pictures import (
     ACROSS,
     ALPHABET,

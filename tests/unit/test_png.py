@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rampup.data import png
+from rampup.core import png
 
 
 def picture(height: int = 7, width: int = 5) -> png.Pixels:

@@ -25,7 +25,9 @@ def run(tmp_path: Path) -> RunDir:
         "import os; print(os.environ['RANK'], os.environ['MASTER_ADDR'], os.getcwd())",
     ]
     config = {"argv": argv, "cwd": str(tmp_path), "resources": {"nodes": 1, "tasks_per_node": 3}}
-    rundir.create(made.path, {"id": made.id}, lambda hidden: write_json(hidden.config_file, config))
+    rundir.create_run(
+        made.path, {"id": made.id}, lambda hidden: write_json(hidden.config_file, config)
+    )
     made.claim_attempt()
     return made
 
@@ -84,10 +86,14 @@ def test_a_rank_with_other_settings_is_named(run: RunDir, tmp_path: Path) -> Non
     other.path.mkdir(parents=True)
     write_json(other.config_file, {**run.config, "train": {"lr": 2}})
     other.claim_attempt()
-    port = rank.port_of(f"{run.path}/1", 0)
+    port = rank.first_port(f"{run.path}/1", 0)
     ranks = [start(run, 0), start(run, 1)]
     # the same ports, another config.json: what a node sees whose file system lags behind
-    text = Path(rank.__file__).read_text().replace("port = port_of(", f"port = {port} or port_of(")
+    text = (
+        Path(rank.__file__)
+        .read_text()
+        .replace("port = first_port(", f"port = {port} or first_port(")
+    )
     (tmp_path / "rank.py").write_text(text)
     argv = [
         sys.executable,
@@ -123,7 +129,7 @@ def test_strangers_at_the_door_do_no_harm(run: RunDir) -> None:
     import socket
 
     first = start(run, 0)
-    place = ("127.0.0.1", rank.port_of(f"{run.path}/1", 0) + rank.PORTS_IN_BLOCK - 1)
+    place = ("127.0.0.1", rank.first_port(f"{run.path}/1", 0) + rank.PORTS_IN_BLOCK - 1)
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         try:
@@ -141,11 +147,11 @@ def test_a_port_that_is_taken_means_the_next_block(run: RunDir, number: int, pla
     import socket
 
     with socket.socket() as other:
-        other.bind(("", rank.port_of(f"{run.path}/1", 0) + place))
+        other.bind(("", rank.first_port(f"{run.path}/1", 0) + place))
         other.listen()
         ((code, words),) = end([start(run, number)])
     assert code == rank.PORT_TAKEN and "is taken" in words
-    assert run.attempt(1).port_taken.exists()
+    assert run.attempt(1).port_taken_file.exists()
 
 
 def test_slurm_tells_a_task_who_it_is(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,14 +164,14 @@ def test_slurm_tells_a_task_who_it_is(run: RunDir, monkeypatch: pytest.MonkeyPat
     }
     for name, value in {**slurm, "SLURMD_NODENAME": "gpu7"}.items():
         monkeypatch.setenv(name, value)
-    found = rank.parse(["/run", "--attempt=2"])
+    found = rank.parse_options(["/run", "--attempt=2"])
     assert (found.rank, found.local_rank, found.world_size, found.local_world_size) == (3, 1, 4, 2)
     assert (found.node_rank, found.node, found.attempt) == (1, "gpu7", 2)
 
 
 def test_tensorflow_finds_each_rank_once() -> None:
     found = json.loads(
-        rank.tensorflow_config(["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"], 3, 12000)
+        rank.build_tf_config(["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"], 3, 12000)
     )
     assert found["cluster"]["worker"] == [
         "10.0.0.1:12001",
@@ -174,6 +180,6 @@ def test_tensorflow_finds_each_rank_once() -> None:
         "10.0.0.2:12002",
     ]
     assert found["task"] == {"type": "worker", "index": 3}
-    assert rank.tensorflow_config(["10.0.0.1"] * 15, 3, 12000) == "", (
+    assert rank.build_tf_config(["10.0.0.1"] * 15, 3, 12000) == "", (
         "a block has no ports for so many"
     )

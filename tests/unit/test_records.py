@@ -10,7 +10,7 @@ import pytest
 from rampup.errors import Refused
 from rampup.rundir import find as runs
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import read_bytes, read_json, read_jsonl, write_whole
+from rampup.rundir.records import read_bytes, read_json, read_jsonl, write_user_file
 
 
 def test_torn_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
 def test_the_name_of_a_directory_tells_the_runs_name_and_time(
     directory: str, told: tuple[str, float | None]
 ) -> None:
-    assert runs.told_by_name(RunDir(f"/runs/{directory}")) == told
+    assert runs.parse_run_name(RunDir(f"/runs/{directory}")) == told
 
 
 # files that a user names --------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_what_can_not_be_a_file_is_refused(
     Path("folder").mkdir()
     Path("circle").symlink_to("circle")
     with pytest.raises(Refused, match=said) as refused:
-        write_whole(Path(name), b"new")
+        write_user_file(Path(name), b"new")
     assert str(Path(name)) in str(refused.value) and "--out FILE" in refused.value.hint
     assert (
         sorted(os.listdir()) == ["circle", "file", "folder"] and Path("file").read_text() == "old"
@@ -90,7 +90,7 @@ def test_a_file_is_written_whole_and_a_link_stays_a_link(tmp_path: Path, name: s
     (tmp_path / "file").write_text("something that is longer")
     (tmp_path / "link").symlink_to("file")
     (tmp_path / "dangling").symlink_to("target")
-    write_whole(tmp_path / name, b"new")
+    write_user_file(tmp_path / name, b"new")
     assert (tmp_path / name).read_text() == "new"
     assert (tmp_path / "link").is_symlink() and (tmp_path / "dangling").is_symlink()
     assert {"file", "link", "dangling", name} >= set(os.listdir(tmp_path)) - {"target"}
@@ -106,7 +106,7 @@ def test_a_pipe_is_written_into_and_stays(tmp_path: Path, name: str) -> None:
         target=lambda: got.append((tmp_path / "pipe").read_bytes()), daemon=True
     )
     reader.start()
-    write_whole(tmp_path / name, b"new")
+    write_user_file(tmp_path / name, b"new")
     reader.join(10)
     assert got == [b"new"] and (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]

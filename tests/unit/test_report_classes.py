@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from report_pages import Page, make, use_short_bundle
 
-from rampup.data.png import write_png
+from rampup.core.png import write_png
 from rampup.report import build, class_charts, vega
 from rampup.report.read import read_run
-from rampup.rundir.damage import damage_of
+from rampup.rundir.damage import find_damage
 
 PICTURE = base64.b64encode(write_png(np.zeros((4, 4, 3), np.uint8))).decode()
 
@@ -142,9 +142,9 @@ def test_a_page_stands_whatever_the_file_says(
 def test_damage_is_named(tmp_path: Path) -> None:
     run = make(tmp_path)
     run.control_file.touch()
-    assert damage_of(run) == [], "a run need not have been validated"
+    assert find_damage(run) == [], "a run need not have been validated"
     run.attempt(1).evaluation_file.write_text(json.dumps(evaluation(confusion="much")))
-    assert damage_of(run) == ["attempts/1/evaluation.json: confusion: foreign and left out"]
+    assert find_damage(run) == ["attempts/1/evaluation.json: confusion: foreign and left out"]
 
 
 def test_very_many_classes_are_told_in_a_table(tmp_path: Path) -> None:

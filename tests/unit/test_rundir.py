@@ -18,8 +18,8 @@ from rampup.runs.state import SILENT_AFTER_S, state_of
 
 def make(root: Path, run_id: str = "abcdef", name: str = "test") -> RunDir:
     created = time.time()
-    return rundir.create(
-        rundir.directory_of(root, name, run_id, created),
+    return rundir.create_run(
+        rundir.run_directory(root, name, run_id, created),
         {"id": run_id, "created": created},
         lambda made: None,
     )
@@ -31,7 +31,7 @@ def test_an_error_while_making_leaves_nothing(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(Refused, match="No space left"):
-        rundir.create(tmp_path / "runs" / "x", {"id": "x"}, fill)
+        rundir.create_run(tmp_path / "runs" / "x", {"id": "x"}, fill)
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -67,10 +67,10 @@ def test_the_state_follows_the_launcher(tmp_path: Path) -> None:
     assert state_of(run).name == "pending"
     write_json(run.run_file, {"created": time.time() - 60})
     assert (state_of(run).name, "never started" in state_of(run).cause) == ("failed", True)
-    run.record("submitted", **processes.name_of(os.getpid()))
+    run.record("submitted", **processes.identify(os.getpid()))
     assert state_of(run).name == "pending"
     attempt = run.claim_attempt()
-    alive = {"started": time.time(), **processes.name_of(os.getpid())}
+    alive = {"started": time.time(), **processes.identify(os.getpid())}
     write_json(attempt.facts_file, alive)
     assert state_of(run).name == "running"
     # another process has the pid now
@@ -115,6 +115,6 @@ def test_runs_are_found_by_prefix_name_and_path(
 
 
 def test_ids_are_never_job_numbers() -> None:
-    ids = {runs.new_id() for _ in range(500)}
+    ids = {runs.new_run_id() for _ in range(500)}
     assert len(ids) == 500
     assert all(run_id[0].isalpha() and len(run_id) == runs.ID_LENGTH for run_id in ids)

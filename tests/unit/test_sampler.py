@@ -12,7 +12,7 @@ import pytest
 
 from rampup.rundir.records import read_jsonl
 from rampup.runtime.telemetry import sampler as module
-from rampup.runtime.telemetry.sampler import Sampler, gpus, tree_usage
+from rampup.runtime.telemetry.sampler import Sampler, read_gpus, read_tree_usage
 
 NVIDIA_SMI = """#!/bin/sh
 echo "0, 87, 1024, 40960"
@@ -51,12 +51,12 @@ def test_descendants_are_counted() -> None:
     try:
         assert child.stdout is not None and child.stdout.readline() == b"1\n"
         time.sleep(0.1)
-        rss_mb, cpu_s = tree_usage([child.pid])
+        rss_mb, cpu_s = read_tree_usage([child.pid])
         assert cpu_s >= 0.25 and rss_mb > 3
     finally:
         child.kill()
         child.communicate()
-    assert tree_usage([child.pid]) == (0, 0.0)
+    assert read_tree_usage([child.pid]) == (0, 0.0)
 
 
 def test_a_failing_sampler_warns_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_gpus_are_asked_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monkey
     program = tmp_path / "nvidia-smi"
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
-    first, second = gpus(str(program))
+    first, second = read_gpus(str(program))
     assert first == {"gpu": 0, "util_percent": 87, "mem_used_mb": 1024, "mem_total_mb": 40960}
     assert second["util_percent"] is None
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from rampup.core.times import every_of
+from rampup.core.units import parse_interval
 from rampup.errors import Superseded
+from rampup.rundir.checkpoints import list_steps, verify_checkpoint
 from rampup.rundir.files import RunDir
 from rampup.runtime.checkpoints.cadence import Cadence
 from rampup.runtime.checkpoints.saving import Cost, NoSaving, Saving, Snapshot
-from rampup.runtime.checkpoints.store import CheckpointStore, steps_of, verified
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.storage import StorageError
 from rampup.runtime.telemetry.metrics import NoEvents
 
@@ -33,7 +34,7 @@ class Scene:
         self.run, self.events, self.now = RunDir(folder), Events(), 0.0
         self.run.attempt(1).path.mkdir(parents=True)
         self.before: Callable[[], None] = lambda: None
-        self.cadence = Cadence(every_of(every), lambda: self.now)
+        self.cadence = Cadence(parse_interval(every), lambda: self.now)
         self.store = CheckpointStore(self.run, 1)
         self.saving = Saving(
             self.store,
@@ -48,21 +49,21 @@ class Scene:
     def pass_time(self, seconds: float) -> bool:
         """Whether a checkpoint is due afterwards."""
         self.now += seconds
-        return self.saving.wishes()
+        return self.saving.wants_checkpoint()
 
     def save(self, step: int, best: int | None = None, last: bool = False) -> None:
-        with self.saving.stalled():
-            self.saving.ready()
+        with self.saving.count_stall():
+            self.saving.wait_until_ready()
         self.saving.write(snapshot(step), best, last)
 
     def hold(self, step: int) -> None:
-        with self.saving.stalled():
-            self.saving.ready(best=True)
-        self.saving.hold(snapshot(step))
+        with self.saving.count_stall():
+            self.saving.wait_until_ready(best=True)
+        self.saving.hold_best(snapshot(step))
 
     def settle(self) -> list[int]:
         self.saving.end()
-        return steps_of(self.run)
+        return list_steps(self.run)
 
     def break_disk(self) -> None:
         def full() -> None:
@@ -88,10 +89,10 @@ def test_training_goes_on_while_it_is_written(scene: Scene) -> None:
         file.write(b"abc")
 
     assert not scene.pass_time(9.9) and scene.pass_time(0.2)
-    scene.saving.ready()
+    scene.saving.wait_until_ready()
     scene.saving.write(snapshot(1, slow), None)
     assert not scene.pass_time(100), "nothing is due while one is being written"
-    assert steps_of(scene.run) == [] and scene.saving.saved is None
+    assert list_steps(scene.run) == [] and scene.saving.saved is None
     go_on.set()
     assert scene.settle() == [1] and scene.saving.saved == 1
     assert scene.pass_time(100)
@@ -114,7 +115,7 @@ def test_the_next_one_waits_for_the_one_before(scene: Scene) -> None:
 
 def test_the_last_one_is_waited_for(scene: Scene) -> None:
     scene.save(7, last=True)
-    assert steps_of(scene.run) == [7]
+    assert list_steps(scene.run) == [7]
 
 
 def test_keeps_the_newest_and_the_best(scene: Scene) -> None:
@@ -133,7 +134,7 @@ def test_the_best_waits_until_it_can_be_afforded(scene: Scene) -> None:
     scene.save(8, best=5)
     assert scene.settle() == [8, 5]
     scene.hold(9)
-    scene.cadence.spend(1.0)
+    scene.cadence.record_cost(1.0)
     scene.pass_time(1)
     assert scene.settle() == [8, 5]
     scene.pass_time(1000)
@@ -165,11 +166,11 @@ def test_the_memory_of_the_best_is_not_changed_while_it_is_read(scene: Scene) ->
         assert go_on.wait(10)
         file.write(b"abc")
 
-    scene.saving.hold(snapshot(5, slow))
+    scene.saving.hold_best(snapshot(5, slow))
     scene.saving.write(snapshot(8), 5)
     assert going.wait(10)
     threading.Timer(0.2, go_on.set).start()
-    scene.saving.ready(best=True)
+    scene.saving.wait_until_ready(best=True)
     assert go_on.is_set()
 
 
@@ -183,7 +184,7 @@ def test_one_failure_is_told_and_tried_again(
     scene.settle()
     scene.break_disk()
     scene.save(2)
-    assert scene.settle() == [1] and verified(scene.run, 1)
+    assert scene.settle() == [1] and verify_checkpoint(scene.run, 1)
     assert (
         capsys.readouterr().out.count(
             "error: the checkpoint of step 2 was not saved: can't write it: No space"
@@ -265,10 +266,10 @@ def test_a_ghost_is_told_so(scene: Scene, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_cost_counts_the_stall(scene: Scene) -> None:
-    with scene.saving.stalled():
+    with scene.saving.count_stall():
         scene.now += 3.0
     assert scene.saving.cost.stall_s == 3.0
-    assert Cost(2, 3.0, 1.0).of(400.0) == {
+    assert Cost(2, 3.0, 1.0).summarize(400.0) == {
         "count": 2,
         "stall_s": 3.0,
         "write_s": 1.0,
@@ -279,6 +280,6 @@ def test_the_cost_counts_the_stall(scene: Scene) -> None:
 def test_never_and_other_ranks_write_nothing(tmp_path: Path) -> None:
     never = Scene(tmp_path, "never")
     assert never.saving.never and not never.pass_time(1e6)
-    other = NoSaving(Cadence(every_of("3steps")))
+    other = NoSaving(Cadence(parse_interval("3steps")))
     other.cadence.begin(10)
-    assert not other.wishes() and other.cadence.due_at(3)
+    assert not other.wants_checkpoint() and other.cadence.due_at(3)

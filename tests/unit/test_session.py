@@ -186,7 +186,7 @@ def kept(script: Script) -> list[str]:
 def test_a_loop_that_is_asked_to_stop_goes_on_where_it_was(script: Script) -> None:
     done = script(COUNTING, inside={}, STOP_AT="5", HOW="SIGTERM")
     assert (done.returncode, done.stdout) == (0, "total 15\nstep=5 total=15\n"), done.stderr
-    assert script.attempt.again() == "preempt" and kept(script) == ["step-3", "step-5"]
+    assert script.attempt.read_again() == "preempt" and kept(script) == ["step-3", "step-5"]
     stopped = script.attempt.event("stopped")
     assert (
         stopped is not None
@@ -198,7 +198,7 @@ def test_a_loop_that_is_asked_to_stop_goes_on_where_it_was(script: Script) -> No
     assert (
         kept(script) == ["step-6", "step-9"]
         and script.attempt.event("end")
-        and script.attempt.again() == ""
+        and script.attempt.read_again() == ""
     )
     assert [row["total"] for row in script.run.history()] == [1, 3, 6, 10, 15, 21, 28, 36, 45, 55]
 
@@ -224,7 +224,9 @@ def test_a_signal_ends_a_loop_that_does_not_look(script: Script) -> None:
         run.log(step=2, loss=0.5)
         """
     assert script(text, inside={}).returncode == 143
-    assert [row["step"] for row in script.attempt.metrics()] == [1] and script.attempt.again() == ""
+    assert [row["step"] for row in script.attempt.metrics()] == [
+        1
+    ] and script.attempt.read_again() == ""
 
 
 def test_outside_nothing_is_saved(script: Script) -> None:

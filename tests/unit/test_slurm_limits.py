@@ -89,7 +89,7 @@ def test_settings_and_associations_are_read() -> None:
     ("", None), ("?", None), ("0", 0), ("G", None),
 ])  # fmt: skip
 def test_memory_is_read(text: str, megabytes: float | None) -> None:
-    assert slurm_units.memory_mb(text) == megabytes
+    assert slurm_units.parse_memory_mb(text) == megabytes
 
 
 @pytest.mark.parametrize(("text", "seconds"), [
@@ -97,7 +97,7 @@ def test_memory_is_read(text: str, megabytes: float | None) -> None:
     ("UNLIMITED", None), ("Partition_Limit", None), ("", None), ("infinite", None),
 ])  # fmt: skip
 def test_times_are_read(text: str, seconds: float | None) -> None:
-    assert slurm_units.seconds(text) == seconds
+    assert slurm_units.parse_clock_s(text) == seconds
 
 
 # what a run asks for ------------------------------------------------------------------------------

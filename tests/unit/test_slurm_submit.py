@@ -20,7 +20,7 @@ Programs = Callable[..., Path]
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    return rundir.create(
+    return rundir.create_run(
         tmp_path / "runs" / "20260101-000000-it-abc234", {"id": "abc234"}, lambda made: None
     )
 

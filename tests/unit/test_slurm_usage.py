@@ -17,7 +17,7 @@ from rampup.errors import SchedulerError
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import append_json, write_json
 from rampup.runs.usage import better_options, usage_of
-from rampup.runtime.telemetry import watch
+from rampup.runtime.telemetry import sampler
 from rampup.schedulers.base import Usage
 from rampup.schedulers.slurm import usage as slurm_usage
 from rampup.schedulers.slurm.usage import asked_mb, read_sacct
@@ -227,7 +227,7 @@ def test_ranks_are_known_by_run_and_node(tmp_path: Path) -> None:
 
     ranks = [start(tmp_path, "node1"), start(tmp_path, "node2"), start(tmp_path / "other", "node1")]
     try:
-        assert watch.ranks_here(tmp_path, "node1") == {os.getpid(), ranks[0].pid}
+        assert sampler.find_ranks(tmp_path, "node1") == {os.getpid(), ranks[0].pid}
     finally:
         for rank in ranks:
             rank.kill()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rampup.rundir.files import create, directory_of
+from rampup.rundir.files import create_run, run_directory
 from rampup.runs import code as snapshot
 from rampup.runs import codetree
 from rampup.runs.code import Snapshot, script_index, take
@@ -225,8 +225,8 @@ def make_run(runs: Path, cwd: Path) -> tuple[Path, Snapshot]:
     """As `rampup run` does it: into a hidden directory that is renamed."""
     taken: list[Snapshot] = []
     created = time.time()
-    final = directory_of(runs, "train", f"abcde{len(list(runs.glob('*'))) + 2}", created)
-    create(
+    final = run_directory(runs, "train", f"abcde{len(list(runs.glob('*'))) + 2}", created)
+    create_run(
         final, {"id": "x"}, lambda run: taken.append(take(("python", "train.py"), cwd, run.code))
     )
     return final, taken[0]

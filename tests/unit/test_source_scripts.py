@@ -15,7 +15,7 @@ from job_scripts import RUN_DIR
 
 from rampup.config.resolve import Request, resolve
 from rampup.core import environment as software
-from rampup.core.times import seconds_of
+from rampup.core.units import parse_time_limit_s
 from rampup.schedulers.slurm.options import clock
 from rampup.schedulers.slurm.script import render
 
@@ -321,7 +321,7 @@ def differences(name: str, tmp_path: Path) -> dict[str, tuple[Any, Any]]:
         ),
     }
     if "#SBATCH time" in theirs:
-        theirs["#SBATCH time"] = clock(seconds_of(str(theirs["#SBATCH time"])))
+        theirs["#SBATCH time"] = clock(parse_time_limit_s(str(theirs["#SBATCH time"])))
     keys = [key for key in (*theirs, *ours) if theirs.get(key) != ours.get(key)]
     return {key: (theirs.get(key), ours.get(key)) for key in keys}
 

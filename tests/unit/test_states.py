@@ -31,7 +31,7 @@ COMPLETED = {**BEGUN, "outcome": "completed", "exit_code": 0, "ended": 160.0}
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     identity = {"id": "abc234", "name": "it", "created": 90.0}
-    made = rundir.create(tmp_path / "20260101-000000-it-abc234", identity, lambda made: None)
+    made = rundir.create_run(tmp_path / "20260101-000000-it-abc234", identity, lambda made: None)
     gone = {"name": "site", "scheduler": "slurm", "slurm_conf": str(tmp_path / "gone.conf")}
     records.write_json(made.config_file, {"time_s": 60, "cluster": gone})
     return made
@@ -161,7 +161,7 @@ def test_ids_that_were_used_before_are_told_apart(
     """A sandbox that was set up anew counts from 1 again."""
     submitted(run)
     attempt(run, FAILED)
-    other = rundir.create(
+    other = rundir.create_run(
         tmp_path / "20260102-000000-it-xyz789", {"id": "xyz789", "name": "it"}, lambda made: None
     )
     submitted(other)

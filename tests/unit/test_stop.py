@@ -12,18 +12,18 @@ import pytest
 
 PROGRAM = """
 import multiprocessing, os, signal, sys, time
-from rampup.runtime.context import from_environ
-from rampup.runtime.stop import watch_for_stop
+from rampup.runtime.context import read_context
+from rampup.runtime.stop import open_stop_flag
 
 signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # as rank.py leaves it
-stop = watch_for_stop(from_environ())
+stop = open_stop_flag(read_context())
 {before}
-stop.listen()
+stop.arm()
 print("ready", flush=True)
 for _ in range(1500):
-    if stop.asked:
-        print("asked", stop.asked, flush=True)
-        stop.obey(7)
+    if stop.reason:
+        print("asked", stop.reason, flush=True)
+        stop.acknowledge(7)
         break
     time.sleep(0.01)
 {after}
@@ -162,9 +162,7 @@ def test_a_spawned_worker_outlives_slurms_warning(attempt: Path) -> None:
 
 def test_a_worker_can_still_be_terminated_alone(attempt: Path) -> None:
     """As a pool of processes does it: whoever ignores SIGTERM would leave it hanging."""
-    alone = (
-        "worker.terminate(); worker.join(5); print(worker.exitcode, flush=True); stop.ask('stop')"
-    )
+    alone = "worker.terminate(); worker.join(5); print(worker.exitcode, flush=True); stop.request('stop')"
     program = PROGRAM.format(before=WORKER.format(method="fork", after_s=0.2) + alone, after="")
     facts = {"RAMPUP_RUN_DIR": str(attempt.parent.parent), "RAMPUP_ATTEMPT": "1"}
     done = subprocess.run(
@@ -179,8 +177,8 @@ def test_a_worker_can_still_be_terminated_alone(attempt: Path) -> None:
 
 def test_outside_rampup_nobody_asks() -> None:
     from rampup.runtime.context import RankContext
-    from rampup.runtime.stop import watch_for_stop
+    from rampup.runtime.stop import open_stop_flag
 
     before = signal.getsignal(signal.SIGTERM)
-    assert watch_for_stop(RankContext()).asked == ""
+    assert open_stop_flag(RankContext()).reason == ""
     assert signal.getsignal(signal.SIGTERM) == before

@@ -39,7 +39,7 @@ COMPLETED = {**BEGUN, "outcome": "completed", "exit_code": 0, "ended": 160.0}
 
 def make(root: Path, run_id: str = "abc234", study: str | None = "it", **more: Any) -> RunDir:
     identity = {"id": run_id, "name": "it", "created": 90.0, "study": study, **more}
-    return rundir.create(root / f"20260101-000000-it-{run_id}", identity, lambda made: None)
+    return rundir.create_run(root / f"20260101-000000-it-{run_id}", identity, lambda made: None)
 
 
 @pytest.fixture

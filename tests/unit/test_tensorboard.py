@@ -344,7 +344,7 @@ def test_what_only_the_event_files_have_is_known_from_rows() -> None:
         event_format.image(1.0, 1, "a", png()),
         event_format.pr_curve(1.0, 1, "a", [[1, 1]] * 4),
         event_format.histogram(1.0, 1, "a", [1], [0.0, 1.0], 1.0),
-        event_format.words(1.0, 1, "a", "b"),
+        event_format.markdown(1.0, 1, "a", "b"),
         event_format.graph(1.0, [event_format.Node("a", "b", [])]),
     ]
     again = [
@@ -356,7 +356,7 @@ def test_what_only_the_event_files_have_is_known_from_rows() -> None:
     ]
     for records, expected in ((kept, True), (again, False)):
         for data in records:
-            (record,) = event_format.records(data)
+            (record,) = event_format.read_records(data)
             assert event_format.is_picture(record) is expected, record
 
 
@@ -455,12 +455,12 @@ def test_numbers_of_the_format() -> None:
         event_format.varint(300) == b"\xac\x02" and event_format.varint(-1) == b"\xff" * 9 + b"\x01"
     )
     data = b"".join(event_format.scalars(1.0, step, [("a", 1.0)]) for step in range(1, 4))
-    assert len(list(event_format.records(data))) == 3
+    assert len(list(event_format.read_records(data))) == 3
     for cut in range(len(data)):
-        assert len(list(event_format.records(data[:cut]))) == cut * 3 // len(data)
+        assert len(list(event_format.read_records(data[:cut]))) == cut * 3 // len(data)
     damaged = bytearray(data)
     damaged[len(data) // 2] ^= 1
-    assert len(list(event_format.records(bytes(damaged)))) == 1
+    assert len(list(event_format.read_records(bytes(damaged)))) == 1
 
 
 JOB = """

@@ -1,6 +1,6 @@
 import pytest
 
-from rampup.core.times import seconds_of
+from rampup.core.units import parse_time_limit_s
 from rampup.errors import Refused
 
 
@@ -16,10 +16,10 @@ from rampup.errors import Refused
     ],
 )
 def test_as_slurm_reads_them(text: str, seconds: int) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_time_limit_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "-1", "1.5", "0", "1-", "UNLIMITED"])
 def test_refused(text: str) -> None:
     with pytest.raises(Refused):
-        seconds_of(text)
+        parse_time_limit_s(text)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from rampup.core.cpu import bf16_is_fast
 from rampup.core.engines.torch import TORCH
+from rampup.core.hardware import bf16_is_fast
 from rampup.core.settings import Settings
 from rampup.data.memory import TensorData
 from rampup.engines.torch import device as torch_device

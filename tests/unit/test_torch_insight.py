@@ -75,7 +75,7 @@ class Told:
         self.rank = 0
         self.file, self.records = file, []
 
-    def keep_evaluation(self, record: dict[str, Any]) -> None:
+    def write_evaluation(self, record: dict[str, Any]) -> None:
         self.records.append(record)
         if self.file is None:
             raise OSError("no room")

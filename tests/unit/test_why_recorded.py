@@ -60,7 +60,9 @@ ON_SLURM: dict[str, Any] = {
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     path = tmp_path / "20260101-000000-it-abc234"
-    made = rundir.create(path, {"id": "abc234", "name": "it", "created": 90.0}, lambda made: None)
+    made = rundir.create_run(
+        path, {"id": "abc234", "name": "it", "created": 90.0}, lambda made: None
+    )
     train = {"batch_size": 64, "accumulate": 1, "lr": 0.1, "clip": None}
     resources = {"mem": "4G", "nodes": 1, "tasks_per_node": 2}
     config = {
@@ -349,10 +351,10 @@ def test_the_first_to_fail(
     attempt = attempt_of(run, ON_SLURM, slurm=f"rampup: attempt 1 of job 7 begins\n{slurm}")
     for error in errors:
         write_json(attempt.error_file(error["rank"]), error)
-    found = causes.first_to_fail(attempt, *seen)
+    found = causes.find_first_failure(attempt, *seen)
     assert (found.rank, found.code) == first
     who = f"rank {first[0]}" if first[0] is not None else f"the job ended with code {first[1]}"
-    assert causes.explain(attempt, *seen)[1].startswith(who)
+    assert causes.explain_failure(attempt, *seen)[1].startswith(who)
 
 
 def test_an_attempt_before_is_not_blamed_for_the_next(run: RunDir) -> None:

@@ -22,8 +22,8 @@ from rampup.core.engines.lightning import (
     check,
     check_installed,
 )
+from rampup.core.settings import check_value
 from rampup.core.spec import RecipeInfo, Setting, Value
-from rampup.core.values import checked
 from rampup.errors import Refused, nearest
 from rampup.rundir.records import Record
 
@@ -167,7 +167,7 @@ def _default(key: str, of_class: Any) -> Value:
     if of_class is None or key in OF_THE_MACHINE:
         return setting.default
     try:
-        return checked(setting, of_class, key, "default")
+        return check_value(setting, of_class, key, "default")
     except Refused:
         return setting.default
 

@@ -79,16 +79,3 @@ class TorchInfo(EngineInfo):
     def find_modules(self, train: Mapping[str, object], ranks: int) -> dict[str, str]:
         by_lightning = train.get("engine") == "lightning"
         return {"lightning": "engine=lightning"} if by_lightning else {}
-
-
-LOWER = ("mae", "mse", "rmse", "mape", "msle", "perplexity")
-"""Short names of errors, as they stand between underscores."""
-
-
-def lower_is_better(monitor: str, mode: str) -> bool:
-    if mode != "auto":
-        return mode == "min"
-    words = monitor.lower().split("_")
-    return any(word in monitor for word in ("loss", "error", "epoch_s")) or any(
-        word in words for word in LOWER
-    )

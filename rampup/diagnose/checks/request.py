@@ -210,7 +210,7 @@ def _computes_on_cpu(plan: Plan) -> bool:
 
 
 def _bf16_is_fast() -> bool:
-    from rampup.core.cpu import bf16_is_fast
+    from rampup.core.hardware import bf16_is_fast
 
     return bf16_is_fast()
 

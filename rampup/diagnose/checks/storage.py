@@ -24,7 +24,7 @@ def data_set(name: str, absent: Level) -> Iterator[Finding]:
         yield Finding(topic, absent, f"{about}: not here", error.message, error.hint)
         return
     try:
-        fetch.check(name)
+        fetch.check_files(name)
         yield Finding(topic, "ok", f"{about}: {place}")
     except Refused as error:
         yield Finding(topic, "problem", f"{about}: damaged", error.message, error.hint)

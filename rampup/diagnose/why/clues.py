@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rampup.config.clusters import of_run
+from rampup.core import metrics
 from rampup.diagnose.why.logs import (
     Frame,
     Line,
@@ -30,7 +31,7 @@ from rampup.diagnose.why.logs import (
 from rampup.errors import RampupError
 from rampup.rundir import failures as causes
 from rampup.rundir import schema as shapes
-from rampup.rundir.failures import Suspect
+from rampup.rundir.failures import FirstFailure
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
 from rampup.runs.state import State
@@ -93,7 +94,7 @@ class Case(NamedTuple):
     facts: Record
     config: Record
     clues: list[Clue]
-    suspect: Suspect = Suspect()
+    suspect: FirstFailure = FirstFailure()
     """The rank that failed first."""
     place: Frame | None = None
     """Where it failed, in the user's own code."""
@@ -143,12 +144,12 @@ def _add_failure(case: Case, attempt: AttemptDir) -> Case:
 # the rank that failed first -----------------------------------------------------------------------
 
 
-def _find_suspect(attempt: AttemptDir, facts: Record) -> tuple[Suspect, list[Line]]:
+def _find_suspect(attempt: AttemptDir, facts: Record) -> tuple[FirstFailure, list[Line]]:
     """Return the rank that the launcher suspects, with the end of its log; another rank, if that
     log shows that the suspect only lost contact with it.
 
     Where the launcher's record is lost, no rank is suspected, and all logs are read."""
-    first = causes.first_to_fail(attempt, facts.get("failed_rank"), facts.get("exit_code"))
+    first = causes.find_first_failure(attempt, facts.get("failed_rank"), facts.get("exit_code"))
     lines = read_tail(attempt.rank_log(first.rank)) if first.rank is not None else []
     recorded = bool(facts) or first.rank is not None
     if first.error or (recorded and not _lost_a_peer(lines)):
@@ -159,7 +160,7 @@ def _find_suspect(attempt: AttemptDir, facts: Record) -> tuple[Suspect, list[Lin
             continue
         other_lines = read_tail(attempt.rank_log(rank))
         if find_traces(other_lines) and not _lost_a_peer(other_lines):
-            return Suspect(rank), other_lines
+            return FirstFailure(rank), other_lines
     return first, lines
 
 
@@ -188,7 +189,7 @@ def _state_clues(
     control, last = _inside(run, run.control_file), run.last_attempt()
     is_last = attempt is None or last is None or attempt.number == last.number
     for number, row in enumerate(read_jsonl(run.control_file), start=1):
-        record = shapes.fitting(row, shapes.CONTROL)
+        record = shapes.drop_foreign(row, shapes.CONTROL)
         if record.get("t", 0.0) <= facts.get("started", 0.0):
             continue
         if record.get("what") == "ended" and is_last:
@@ -268,7 +269,7 @@ def _full_memory(run: RunDir, attempt: AttemptDir) -> Iterator[Clue]:
 def read_count(row: Record, name: str) -> int:
     """Return a count of the row, or 0 where it has none."""
     value = row.get(name)
-    return int(value) if value is not None and shapes.number(value) else 0
+    return int(value) if value is not None and metrics.is_number(value) else 0
 
 
 # silence ------------------------------------------------------------------------------------------
@@ -295,7 +296,7 @@ def _last_sign_of_life(attempt: AttemptDir) -> tuple[float, Path]:
     """Return when a rank wrote last, and the file. The sampler does not count: it lives on beside
     ranks that hang."""
     written = (attempt.metrics_file, attempt.events_file, attempt.progress_file)
-    logs = attempt.path.glob("rank-*.log")
+    logs = attempt.rank_logs()
     times = [(path.stat().st_mtime, path) for path in (*written, *logs) if path.exists()]
     started = float(attempt.facts.get("started") or time.time())
     return max(times, default=(started, attempt.facts_file))
@@ -303,7 +304,7 @@ def _last_sign_of_life(attempt: AttemptDir) -> tuple[float, Path]:
 
 def _metrics_interval_s(attempt: AttemptDir) -> float | None:
     rows = read_jsonl(attempt.metrics_file, tail_bytes=SAMPLES_TAIL_BYTES)
-    times = [row["t"] for row in rows if shapes.number(row.get("t"))]
+    times = [row["t"] for row in rows if metrics.is_number(row.get("t"))]
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
 
 
@@ -321,14 +322,14 @@ def _busy_cpus(attempt: AttemptDir, until: float) -> float | None:
 
 
 def _is_sample(row: Record) -> bool:
-    return shapes.number(row.get("t")) and shapes.number(row.get("cpu_s"))
+    return metrics.is_number(row.get("t")) and metrics.is_number(row.get("cpu_s"))
 
 
 # the rank that failed -----------------------------------------------------------------------------
 
 
 def _exit(
-    run: RunDir, attempt: AttemptDir, facts: Record, suspect: Suspect, slurm_log: list[Clue]
+    run: RunDir, attempt: AttemptDir, facts: Record, suspect: FirstFailure, slurm_log: list[Clue]
 ) -> Iterator[Clue]:
     """Yield how the rank ended: as the local launcher recorded it, or as srun reported it."""
     facts_file = _inside(run, attempt.facts_file)
@@ -341,13 +342,13 @@ def _exit(
     text = f"{how} of rank {suspect.rank}"
     for clue in slurm_log:
         srun = causes.SRUN.search(clue.text)
-        if srun and suspect.rank in causes.ranks_in(srun["ranks"]):
+        if srun and suspect.rank in causes.parse_ranks(srun["ranks"]):
             yield Clue("exit", f"{text}: {clue.text}", clue.file, clue.line)
             return
     yield Clue("exit", text, facts_file)
 
 
-def _recorded_error(run: RunDir, attempt: AttemptDir, suspect: Suspect) -> Iterator[Clue]:
+def _recorded_error(run: RunDir, attempt: AttemptDir, suspect: FirstFailure) -> Iterator[Clue]:
     """Yield what the rank left in error-<r>.json: an exception of the program, or an error of
     rampup, which has a hint."""
     if not suspect.error:
@@ -361,7 +362,9 @@ def _recorded_error(run: RunDir, attempt: AttemptDir, suspect: Suspect) -> Itera
         yield Clue("exception", f"{kind}: {message}" if message else kind, file)
 
 
-def _rank_log(suspect: Suspect, lines: list[Line], trace: Trace | None, log: str) -> Iterator[Clue]:
+def _rank_log(
+    suspect: FirstFailure, lines: list[Line], trace: Trace | None, log: str
+) -> Iterator[Clue]:
     """Yield the exception that ended the program, and the last lines of the log."""
     if trace is not None and not suspect.error:
         raised = suspect.code in (PYTHON_FAILED, None) or trace.after == 0

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Mapping
 
 from rampup.core.environment import kind_of
-from rampup.core.units import memory_mb
+from rampup.core.units import parse_memory_mb
 from rampup.diagnose.why.clues import ERRORS, Case, read_count
 from rampup.diagnose.why.logs import clean
+from rampup.rundir.files import slurm_log_name
 from rampup.rundir.records import read_json, read_jsonl
 from rampup.schedulers.slurm.options import clock
 
@@ -99,7 +100,11 @@ class Words:
     def slurm_log(self) -> str:
         """The path of Slurm's log."""
         job = self._case.facts.get("job")
-        return clean(str(self._case.run.slurm_log(job))) if job else f"{self.run_dir()}/slurm-*.log"
+        return (
+            clean(str(self._case.run.slurm_log(job)))
+            if job
+            else f"{self.run_dir()}/{slurm_log_name('*')}"
+        )
 
     def last_line(self) -> str:
         """The last line of the rank's log, after a semicolon; or nothing."""
@@ -208,7 +213,7 @@ class Words:
 
     def more_memory(self) -> str:
         """Twice the memory that was asked for; otherwise half as much again as was measured."""
-        asked_mb = memory_mb(str(self._resources.get("mem") or ""))
+        asked_mb = parse_memory_mb(str(self._resources.get("mem") or ""))
         if asked_mb:
             return f"{math.ceil(asked_mb * 2 / 1024)}G"
         used_mb = self._used_mb()

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from rampup.drill import run_processes
 from rampup.drill.fault_run import FaultRun, Impossible, Lost, TooLate
+from rampup.rundir import checkpoints
 from rampup.runs import stop
-from rampup.runtime.checkpoints import store as checkpoint
 from rampup.schedulers.slurm.options import clock
 
 Found = TypeVar("Found")
@@ -118,9 +118,9 @@ def wait_for_time_limit(fault_run: FaultRun) -> None:
 def tear_checkpoint(fault_run: FaultRun) -> None:
     """End the run, then cut the newest checkpoint or flip one bit of it."""
     fault_run.wait_for_training()
-    fault_run.wait(lambda: len(checkpoint.steps_of(fault_run.run)) >= 2, "two checkpoints")
+    fault_run.wait(lambda: len(checkpoints.list_steps(fault_run.run)) >= 2, "two checkpoints")
     _cancel(fault_run)
-    newest = fault_run.run.checkpoint(checkpoint.steps_of(fault_run.run)[0])
+    newest = fault_run.run.checkpoint(checkpoints.list_steps(fault_run.run)[0])
     rng = fault_run.rng
     file = rng.choice(sorted(path for path in newest.iterdir() if path.stat().st_size))
     damage(file, rng.randrange(file.stat().st_size), cut=rng.random() < 0.5)

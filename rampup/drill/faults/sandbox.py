@@ -11,8 +11,8 @@ from pathlib import Path
 from rampup.drill import run_processes
 from rampup.drill.fault_run import FaultRun, TooLate
 from rampup.errors import SchedulerError
-from rampup.rundir.manifest import Damaged
-from rampup.runtime.checkpoints import store as checkpoint
+from rampup.rundir import checkpoints
+from rampup.rundir.checkpoints import Damaged
 from rampup.sandbox import daemons, leftovers
 from rampup.sandbox.layout import Layout, node_names
 
@@ -148,9 +148,9 @@ def watch_ghosts(fault_run: FaultRun, since: float) -> None:
 
 def find_ghost_checkpoint(fault_run: FaultRun, since: float) -> str:
     """Describe a checkpoint of the first attempt that is younger than the second, if any is."""
-    for step in checkpoint.steps_of(fault_run.run):
+    for step in checkpoints.list_steps(fault_run.run):
         try:
-            found = checkpoint.read(fault_run.run, step)
+            found = checkpoints.read_checkpoint(fault_run.run, step)
             changed = newest_change(found.path)
         except (Damaged, OSError):  # it is being removed while we look
             continue

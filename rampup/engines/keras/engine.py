@@ -27,7 +27,7 @@ from rampup.engines.keras.task import Task
 from rampup.engines.keras.world import World, build_world
 from rampup.errors import RampupError
 from rampup.rundir.records import Record
-from rampup.runtime.job import Job, Outcome
+from rampup.runtime.job import Job, TrainingResult
 from rampup.runtime.storage import say
 
 
@@ -40,7 +40,7 @@ def load_target(config: Record, settings: Settings) -> Task:
     return Target(found, config, settings)
 
 
-def train(job: Job, task: Task) -> Outcome:
+def train(job: Job, task: Task) -> TrainingResult:
     """Train to the last epoch, to the target, or until asked to stop.
 
     The outcome is the same on every rank.
@@ -121,7 +121,7 @@ class Training(Loop):
         """Do nothing: the pipeline knows the order of every epoch."""
 
     def take_step(self, epoch: int, low: int, high: int) -> None:
-        stop_vote, save_vote = bool(self.job.stop.asked), self.job.saving.wishes()
+        stop_vote, save_vote = bool(self.job.stop.reason), self.job.saving.wants_checkpoint()
         rate = (self.base_rate or 0.0) * self.schedule.factor(self.step)
         votes = self.update.take(high - low, rate, stop_vote, save_vote)
         self.loss.samples += high - low

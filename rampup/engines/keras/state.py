@@ -20,7 +20,7 @@ from rampup.engines.keras.setup import seed_everything, tf
 from rampup.engines.keras.step import RunningLoss
 from rampup.engines.keras.world import World
 from rampup.runtime.checkpoints.saving import Snapshot
-from rampup.runtime.checkpoints.state_files import from_files, to_files
+from rampup.runtime.checkpoints.state_files import encode_state, load_state
 from rampup.runtime.job import Best
 
 Words = NDArray[np.int32]
@@ -60,12 +60,12 @@ class State:
         }
         for part, variables in self._shared.items():
             state[part] = [each.numpy() for each in variables]
-        return Snapshot(step, to_files(state), {**facts, "best": state["best"]})
+        return Snapshot(step, encode_state(state), {**facts, "best": state["best"]})
 
     def restore(self, folder: Path) -> tuple[int, Best | None]:
         """Load a state; returns its step and the best until then."""
         try:
-            state = from_files(folder)
+            state = load_state(folder)
             for part, variables in self._shared.items():
                 for variable, value in zip(variables, state[part], strict=True):
                     self._assign(variable, [value] * self._world.local_replicas)

@@ -19,7 +19,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 
-from rampup.core import cpu
+from rampup.core import hardware
 from rampup.core.settings import Settings
 from rampup.engines import parts
 from rampup.engines.lightning import loops as lightning_loops
@@ -34,10 +34,11 @@ from rampup.engines.torch import device as torch_device
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
+from rampup.rundir.checkpoints import Checkpoint, read_checkpoint
+from rampup.rundir.files import checkpoint_name
 from rampup.rundir.records import Record
-from rampup.runtime.checkpoints import exactness
-from rampup.runtime.checkpoints.store import Checkpoint, read
-from rampup.runtime.job import Job, Outcome
+from rampup.runtime.checkpoints.store import find_differences
+from rampup.runtime.job import Job, TrainingResult
 from rampup.runtime.stop import SUPERSEDED
 from rampup.runtime.storage import say
 
@@ -66,14 +67,14 @@ def load_target(config: Record, settings: Settings) -> Target:
     return Target(config, settings)
 
 
-def train(job: Job, task: Target | Task) -> Outcome:
+def train(job: Job, task: Target | Task) -> TrainingResult:
     """Train to the end, or until asked to stop. The outcome is the same on every rank."""
     settings, context = job.settings, job.context
     if context.threads:
         torch.set_num_threads(context.threads)
     device = torch_device.choose(settings.device, context, job.gpus_per_node)
     if device.type == "cpu":
-        cpu.keep_memory()
+        hardware.disable_malloc_trim()
     silence_lightning()
     with World(context, device) as world:
         built = Recipe(task, world) if isinstance(task, Task) else task
@@ -126,7 +127,7 @@ class Training(plugins.NoBatchHooks):
                 plugins.RankEnvironment(job.context),
                 plugins.SafeCheckpointIO(job.checkpoints),
             ],
-            logger=plugins.RunLogger(folder, run.path / "tb", self._log),
+            logger=plugins.RunLogger(folder, run.tensorboard, self._log),
             profiler=plugins.build_profiler(job),
             default_root_dir=folder,
             enable_checkpointing=False,
@@ -182,12 +183,12 @@ class Training(plugins.NoBatchHooks):
 
     # the run --------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingResult:
         job = self.job
         job.events.write("start", **self.facts)
         # the training was complete, and only its end was not recorded
         if self.found and self.found.meta.get("done"):
-            return Outcome(self.rows.best, self.found.name, step=self.found.step)
+            return TrainingResult(self.rows.best, self.found.name, step=self.found.step)
         path = job.checkpoints.file(self._first_step(), FILE) if self.found else None
         stopped = False
         try:
@@ -210,16 +211,18 @@ class Training(plugins.NoBatchHooks):
         job.progress.end()
         step = self.trainer.global_step
         if stopped:
-            job.stop.obey(None if self.never else step)
+            job.stop.acknowledge(None if self.never else step)
         plugins.report_profile(job)
-        return Outcome(self.rows.best, None if self.never else f"step-{step}", stopped, step)
+        return TrainingResult(
+            self.rows.best, None if self.never else checkpoint_name(step), stopped, step
+        )
 
     def _find_checkpoint(self) -> Checkpoint | None:
         """Return the newest sound checkpoint on every rank."""
         step, newest = parts.agree_on_checkpoint(self.job, self.world)
         if newest or step < 0:
             return newest
-        return read(self.job.checkpoints.run, step)
+        return read_checkpoint(self.job.checkpoints.run, step)
 
     def _first_step(self) -> int:
         return self.found.step if self.found else 0
@@ -282,7 +285,7 @@ class Training(plugins.NoBatchHooks):
         job.progress.begin(self._all_steps(), self._epochs(), self.rows.loss.epoch_mean, step)
         # epochs are counted here: their steps are not known for every loader
         job.saving.cadence.begin(0)
-        job.stop.listen()
+        job.stop.arm()
         job.phases.mark("start")
         self.rows.begin(step)
         self.checked_at = step
@@ -319,10 +322,10 @@ class Training(plugins.NoBatchHooks):
         stop, saving = self.job.stop, self.job.saving
         hold, self.rows.new_best = self.rows.new_best, False
         votes = (
-            bool(stop.asked),
-            saving.wishes() or self._is_due(step),
+            bool(stop.reason),
+            saving.wants_checkpoint() or self._is_due(step),
             hold,
-            stop.asked == SUPERSEDED,
+            stop.reason == SUPERSEDED,
         )
         if self.world.size > 1:
             self.flags.copy_(torch.tensor(votes))
@@ -364,7 +367,7 @@ class Training(plugins.NoBatchHooks):
 
     def _report_resume(self, step: int) -> None:
         assert self.found is not None
-        why_not = exactness.differences(self.found.meta, self.facts)
+        why_not = find_differences(self.found.meta, self.facts)
         if lightning_loops.batches_done(self.trainer):
             why_not += self.positions.inexact_reasons()
         if self.world.device.type != "cpu":

@@ -17,10 +17,11 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 
-from rampup.runtime.checkpoints.store import CheckpointStore, sync
+from rampup.rundir.records import sync
+from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.context import RankContext
 from rampup.runtime.job import Job
-from rampup.runtime.storage import say, writing
+from rampup.runtime.storage import guard_writes, say
 
 State = dict[str, Any]
 PROFILERS: dict[str, type[Profiler]] = {
@@ -103,7 +104,7 @@ class SafeCheckpointIO(TorchCheckpointIO):
         target = Path(path)
         mark = f"tmp-{self._store.run.id}"  # several runs may share a user's folder
         beside = target.with_name(f".{target.name}.{mark}-{self._store.attempt}")
-        with writing(target):
+        with guard_writes(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers(target.parent, mark)
             try:

@@ -14,7 +14,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from rampup.core.engines.torch import lower_is_better
+from rampup.core.metrics import lower_is_better
 from rampup.data.order import permutation, piece
 from rampup.engines import parts
 from rampup.engines.lightning import loops as lightning_loops

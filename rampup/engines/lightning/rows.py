@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from rampup.core.engines.torch import lower_is_better
+from rampup.core.metrics import lower_is_better
 from rampup.engines.parts import is_better
 from rampup.engines.torch.evaluation import CLASS_METRICS
 from rampup.engines.torch.parts import RunningLoss
 from rampup.engines.torch.world import World
 from rampup.runtime.job import Best, Job
-from rampup.runtime.telemetry.metrics import plain
+from rampup.runtime.telemetry.metrics import to_plain
 
 FALLBACKS = ("val_accuracy", "val_acc", "val_loss", "train_loss")
 """The metrics that choose the best epoch by default: the first of these that there is."""
@@ -57,7 +57,7 @@ class Rows:
         values = self._epoch_values if of_epoch else self._step_values
         for name, value in metrics.items():
             if name not in OURS:
-                values[self._name(name)] = plain(value)
+                values[self._name(name)] = to_plain(value)
 
     def batch_begins(self) -> None:
         optimizers = self._trainer.optimizers

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rampup.core.cpu import bf16_is_fast
+from rampup.core.hardware import bf16_is_fast
 from rampup.engines import parts
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
-from rampup.core import cpu
+from rampup.core import hardware
 from rampup.core.settings import Settings
 from rampup.data.order import permutation, piece
 from rampup.engines import parts
@@ -28,7 +28,7 @@ from rampup.engines.torch.state import State
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
 from rampup.rundir.records import Record
-from rampup.runtime.job import Job, Outcome
+from rampup.runtime.job import Job, TrainingResult
 
 NAME = "torch"
 
@@ -39,7 +39,7 @@ def load_target(config: Record, settings: Settings) -> Task:
     return task
 
 
-def train(job: Job, task: Task) -> Outcome:
+def train(job: Job, task: Task) -> TrainingResult:
     """Train to the last epoch, to the target, or until asked to stop.
 
     The outcome is the same on every rank. `engine=` can choose another engine that trains the same
@@ -48,7 +48,7 @@ def train(job: Job, task: Task) -> Outcome:
     settings, context = job.settings, job.context
     engine = settings.get("engine", NAME)
     if engine != NAME:
-        outcome: Outcome = importlib.import_module(f"rampup.engines.{engine}.engine").train(
+        outcome: TrainingResult = importlib.import_module(f"rampup.engines.{engine}.engine").train(
             job, task
         )
         return outcome
@@ -57,7 +57,7 @@ def train(job: Job, task: Task) -> Outcome:
     device = torch_device.choose(settings.device, context, job.gpus_per_node)
     torch_device.check_precision(settings.precision, device)
     if device.type == "cpu":
-        cpu.keep_memory()
+        hardware.disable_malloc_trim()
     with World(context, device) as world:
         return Training(job, task, world).run()
 
@@ -116,8 +116,8 @@ class Training(Loop):
             with self.autocast:
                 loss = self.task.loss(gradients.model, batch)
             gradients.add(loss, (end - begin) / samples)
-        gradients.stop_vote = bool(self.job.stop.asked)
-        gradients.save_vote = self.job.saving.wishes()
+        gradients.stop_vote = bool(self.job.stop.reason)
+        gradients.save_vote = self.job.saving.wants_checkpoint()
         mark("compute")
         loss = gradients.reduce()
         mark("communication")

@@ -159,7 +159,7 @@ class Insight:
             }
             record["weights"] = list(self._show_weights(step))
             record["graph"] = self._graph if len(self._graph) <= MOST_NODES else []
-            self._job.keep_evaluation(record)
+            self._job.write_evaluation(record)
         except Exception as error:  # whatever it is, the run is worth more than its pictures
             self._failed = True
             say(f"warning: no more pictures of this run: {type(error).__name__}: {error}")

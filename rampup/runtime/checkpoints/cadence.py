@@ -2,8 +2,8 @@
 at most 1 %.
 
 Framework-free and without threads; the clock is given. Steps and epochs follow from the step alone,
-so every rank knows by itself; time is looked at by rank 0 alone, whose wish travels to the others
-with the gradients.
+so every rank knows by itself; only rank 0 looks at the time, and its wish travels to the others with
+the gradients.
 """
 
 import time
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from rampup.core.spec import Every
 
 SHARE = 0.01
-"""Of the time of a run that its checkpoints may cost."""
-FIRST_S = SHORTEST_S = 10.0
+"""The share of a run's time that its checkpoints may cost."""
+SHORTEST_S = 10.0
 LONGEST_S = 1800.0
 """A run never loses more than this, whatever it costs."""
 
@@ -40,11 +40,11 @@ class Cadence:
             )
 
     def due_at(self, step: int) -> bool:
-        """By the number of steps: the same on every rank."""
+        """Return whether one is due by the number of steps: the same on every rank."""
         return self._steps > 0 and step % self._steps == 0
 
     def due_now(self) -> bool:
-        """By the time that has passed."""
+        """Return whether one is due by the time that has passed."""
         unit, since = self.every.unit, self._clock() - self._last
         if unit == "seconds":
             return since >= self.every.number
@@ -53,8 +53,8 @@ class Cadence:
         return self._retry or since >= LONGEST_S or self.affordable()
 
     def affordable(self) -> bool:
-        """Whether one more like the last would leave the whole cost below its share of the time so
-        far."""
+        """Return whether one more like the last would leave the whole cost below its share of the
+        time so far."""
         return self._spent_s + self._cost_s <= SHARE * (self._clock() - self._began)
 
     @property
@@ -62,22 +62,22 @@ class Cadence:
         """Whether it is known what one costs."""
         return self._cost_s > 0
 
-    def taken(self) -> None:
+    def record_taken(self) -> None:
         """One was due and has been taken."""
         self._last = self._clock()
 
-    def spend(self, seconds: float) -> None:
-        """What it costs beside whole checkpoints: a copy of the best state."""
+    def record_cost(self, seconds: float) -> None:
+        """Add a cost beside that of whole checkpoints: a copy of the best state."""
         self._spent_s += seconds
 
-    def written(self, cost_s: float) -> None:
-        """It is on the disk, at this cost."""
+    def record_written(self, cost_s: float) -> None:
+        """It is on the disk, at this cost in seconds."""
         self._spent_s += cost_s
         self._cost_s = cost_s
         self._retry = False
 
-    def failed(self, cost_s: float) -> None:
-        """It is not, and the next chance comes soon, but not at once: somebody may be making
+    def record_failed(self, cost_s: float) -> None:
+        """It is not on the disk. The next chance comes soon, but not at once: the user may be making
         room."""
         self._spent_s += cost_s
         self._retry = True

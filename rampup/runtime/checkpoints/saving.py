@@ -1,10 +1,10 @@
-"""Checkpoints beside the training: rank 0 hands over a copy of its state and goes on, a thread
-writes it.
+"""Checkpoints beside the training: rank 0 hands over a copy of its state and continues, while a
+thread writes it.
 
-One is written at a time. A write that fails is told at once in the log and in events.jsonl, leaves
-the checkpoint before it as it is, and is tried again once with the next one; a second failure in a
-row ends the run, and so does a failure of the last one. The best state is held back until it can be
-afforded, at the latest until the next one.
+One is written at a time. A write that fails is reported at once in the log and in events.jsonl,
+leaves the checkpoint before it as it is, and is tried again once with the next one; a second failure
+in a row ends the run, and so does a failure of the last one. The best state is held back until it
+can be afforded, at the latest until the next checkpoint.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ LAST_WORDS_S = 10.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state as it was at a step: named files to write, from memory that nobody changes
+    """A state as it was at a step: named files to write, from memory that does not change
     meanwhile."""
 
     step: int
@@ -43,12 +43,12 @@ class Cost:
 
     count: int = 0
     stall_s: float = 0.0
-    """The training loop stood still."""
+    """How long the training loop stood still."""
     write_s: float = 0.0
     """CPU time of the thread that writes."""
 
-    def of(self, wall_s: float) -> dict[str, float]:
-        """For the record of the end, with the share of the attempt's time."""
+    def summarize(self, wall_s: float) -> dict[str, float]:
+        """Return the cost for the record of the end, with the share of the attempt's time."""
         share = (self.stall_s + self.write_s) / wall_s if wall_s > 0 else 0.0
         return {
             "count": self.count,
@@ -59,8 +59,8 @@ class Cost:
 
 
 class NoSaving:
-    """What the other ranks have: they know when a step alone makes a checkpoint due, and write
-    nothing."""
+    """The saving of all ranks but rank 0: they know when a step alone makes a checkpoint due, and
+    write nothing."""
 
     def __init__(self, cadence: Cadence) -> None:
         self.cadence = cadence
@@ -72,36 +72,36 @@ class NoSaving:
     def never(self) -> bool:
         return self.cadence.never
 
-    def wishes(self) -> bool:
-        """Asked before every step: whether one is due by time. Tells failures of the writing
-        thread, too."""
+    def wants_checkpoint(self) -> bool:
+        """Return whether one is due by time; called before every step. Raises the failures of the
+        writing thread, too."""
         return False
 
     @contextmanager
-    def stalled(self) -> Iterator[None]:
-        """The training waits inside of this."""
+    def count_stall(self) -> Iterator[None]:
+        """Count the time inside of this as a stall of the training."""
         yield
 
-    def ready(self, best: bool = False) -> None:
-        """Wait until a snapshot may be taken: nobody reads the memory that the one before is in, or
-        the best."""
+    def wait_until_ready(self, best: bool = False) -> None:
+        """Wait until a snapshot may be taken: the memory of the one before, or of the best, is no
+        longer being read."""
 
     def write(self, snapshot: Snapshot, best: int | None, last: bool = False) -> None:
         """Write it; `best` is the step of the best state. The last one is waited for."""
 
-    def hold(self, snapshot: Snapshot) -> None:
-        """The best so far, in memory of its own: to be written when it can be afforded."""
+    def hold_best(self, snapshot: Snapshot) -> None:
+        """Keep the best state so far, in memory of its own, to be written when it can be afforded."""
 
     def finish(self) -> None:
-        """Wait until all is on the disk; an error tells what is not."""
+        """Wait until all is on the disk; an error says what is not."""
 
     def end(self) -> None:
-        """What is being written now is waited for, for a moment, and nothing is said."""
+        """Wait a moment for what is being written now, and report nothing."""
 
 
 class Saving(NoSaving):
-    """Rank 0's side. `before_commit` brings to the disk what must not be older than a checkpoint:
-    the metrics."""
+    """The saving of rank 0. `before_commit` brings to the disk what must not be older than a
+    checkpoint: the metrics."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Saving(NoSaving):
         self._clock = clock
         self._thread: threading.Thread | None = None
         self._held: Snapshot | None = None
-        self._reads_held = self._wished = False
+        self._reads_held = self._wanted = False
         self._failures = 0
         self._error: Exception | None = None
         self._stall_s = 0.0
@@ -130,36 +130,36 @@ class Saving(NoSaving):
 
     # the loop -------------------------------------------------------------------------------------
 
-    def wishes(self) -> bool:
+    def wants_checkpoint(self) -> bool:
         now = self._clock()
         if now < self._look_at:
-            return self._wished
+            return self._wanted
         self._look_at = now + LOOK_EVERY_S
-        self._raise_if_hopeless()
+        self._raise_if_failed()
         if self.never or self._busy():
-            return self._wished
+            return self._wanted
         if self._held and not self._error and self.cadence.measured and self.cadence.affordable():
             self._start([self._held], self._held.step)
         else:
-            self._wished = self._wished or self.cadence.due_now()
-        return self._wished
+            self._wanted = self._wanted or self.cadence.due_now()
+        return self._wanted
 
     @contextmanager
-    def stalled(self) -> Iterator[None]:
+    def count_stall(self) -> Iterator[None]:
         began = self._clock()
         yield
         spent = self._clock() - began
         self.cost.stall_s += spent
         self._stall_s += spent
 
-    def ready(self, best: bool = False) -> None:
+    def wait_until_ready(self, best: bool = False) -> None:
         if self._reads_held or not best:
             self._wait()
-        self._raise_if_hopeless()
+        self._raise_if_failed()
 
     def write(self, snapshot: Snapshot, best: int | None, last: bool = False) -> None:
-        self.cadence.taken()
-        self._wished = False
+        self.cadence.record_taken()
+        self._wanted = False
         if self._held and self._held.step != best:  # a better one has come
             self._held = None
         held = [self._held] if self._held and self._held.step != snapshot.step else []
@@ -167,13 +167,13 @@ class Saving(NoSaving):
         if last:
             self.finish()
 
-    def hold(self, snapshot: Snapshot) -> None:
+    def hold_best(self, snapshot: Snapshot) -> None:
         self._held = snapshot
-        self.cadence.spend(self._stall_s)
+        self.cadence.record_cost(self._stall_s)
         self._stall_s = 0.0
 
     def finish(self) -> None:
-        with self.stalled():
+        with self.count_stall():
             self._wait()
         if self._error is not None:
             raise self._error
@@ -189,7 +189,7 @@ class Saving(NoSaving):
         if self._thread is not None:
             self._thread.join()
 
-    def _raise_if_hopeless(self) -> None:
+    def _raise_if_failed(self) -> None:
         error = self._error
         if error is not None and (
             self._failures >= FAILURES_IN_A_ROW or not isinstance(error, StorageError)
@@ -215,16 +215,16 @@ class Saving(NoSaving):
         try:
             for snapshot in snapshots:
                 self._write_one(snapshot, best)
-        except Exception as error:  # told now, and raised in the loop
+        except Exception as error:  # reported now, and raised in the loop
             self._error = error
             self._failures += 1
             if not isinstance(error, Superseded):
-                self._tell(error, snapshot.step)
+                self._report(error, snapshot.step)
         else:
             self._error, self._failures = None, 0
         cpu_s = time.thread_time()
         self.cost.write_s += cpu_s
-        note = self.cadence.written if self._error is None else self.cadence.failed
+        note = self.cadence.record_written if self._error is None else self.cadence.record_failed
         note(stall_s + cpu_s)
 
     def _write_one(self, snapshot: Snapshot, best: int | None) -> None:
@@ -236,11 +236,11 @@ class Saving(NoSaving):
             self._held = None
         self._store.keep(self._keep, snapshot.step, *([best] if best is not None else []))
 
-    def _tell(self, error: Exception, step: int) -> None:
+    def _report(self, error: Exception, step: int) -> None:
         message = (
             error.message if isinstance(error, RampupError) else f"{type(error).__name__}: {error}"
         )
-        # the disk is what failed; the loop will end with it if it goes on
+        # the disk is what failed; the loop will end with it if it fails again
         with contextlib.suppress(StorageError):
             say(
                 f"error: the checkpoint of step {step} was not saved: {message}; the ones before it are untouched"

@@ -22,32 +22,33 @@ KIND = "$"
 """Marks an object of JSON that stands for something else."""
 
 
-def to_files(state: Mapping[str, Any]) -> dict[str, Content]:
-    """Copies all that may change, so that the loop can go on while the files are written."""
-    taken = _Taken()
-    files: dict[str, Content] = {TREE: json.dumps(taken.tree(state, "state"), indent=1).encode()}
-    if taken.arrays:
-        named = {f"a{index}": array for index, array in enumerate(taken.arrays)}
+def encode_state(state: Mapping[str, Any]) -> dict[str, Content]:
+    """Return the state as files. Everything that may change is copied, so that the loop can continue
+    while the files are written."""
+    encoder = _Encoder()
+    files: dict[str, Content] = {TREE: json.dumps(encoder.tree(state, "state"), indent=1).encode()}
+    if encoder.arrays:
+        named = {f"a{index}": array for index, array in enumerate(encoder.arrays)}
         files[ARRAYS] = lambda file: sys.modules["numpy"].savez(file, **named)
-    if taken.tensors:
-        files[TENSORS] = lambda file: sys.modules["torch"].save(taken.tensors, file)
+    if encoder.tensors:
+        files[TENSORS] = lambda file: sys.modules["torch"].save(encoder.tensors, file)
     return files
 
 
-def from_files(folder: Path) -> dict[str, Any]:
-    """The state, its tensors on the CPU."""
-    given = _Given(folder)
-    state: dict[str, Any] = given.value(json.loads((folder / TREE).read_bytes()))
+def load_state(folder: Path) -> dict[str, Any]:
+    """Return the state, with its tensors on the CPU."""
+    decoder = _Decoder(folder)
+    state: dict[str, Any] = decoder.value(json.loads((folder / TREE).read_bytes()))
     return state
 
 
-class _Taken:
+class _Encoder:
     def __init__(self) -> None:
         self.arrays: list[Any] = []
         self.tensors: list[Any] = []
 
     def tree(self, value: Any, place: str) -> Any:
-        """The value as JSON says it; arrays and tensors by their number."""
+        """Return the value as JSON; arrays and tensors by their number."""
         if value is None or type(value) in (bool, int, float, str):
             return value
         if isinstance(value, bytes):
@@ -61,7 +62,7 @@ class _Taken:
             }
         if isinstance(value, Mapping):
             return self._mapping(value, place)
-        return self._of_a_library(value, place)
+        return self._encode_array(value, place)
 
     def _mapping(self, value: Mapping[Any, Any], place: str) -> Any:
         if all(type(key) is str for key in value) and KIND not in value:
@@ -72,7 +73,7 @@ class _Taken:
         ]
         return {KIND: "dict", "items": pairs}
 
-    def _of_a_library(self, value: Any, place: str) -> Any:
+    def _encode_array(self, value: Any, place: str) -> Any:
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             self.tensors.append(value.detach().to("cpu", copy=True))
@@ -93,7 +94,7 @@ class _Taken:
         raise RampupError(f"run.save can't keep {place}, a {type(value).__name__}", hint)
 
 
-class _Given:
+class _Decoder:
     def __init__(self, folder: Path) -> None:
         self._arrays: Any = None
         self._tensors: Any = None

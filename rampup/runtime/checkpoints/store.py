@@ -1,9 +1,10 @@
-"""Checkpoints: directories `checkpoints/step-<n>` that are whole or not there.
+"""Checkpoints are written here: directories `checkpoints/step-<n>` that are whole or not there.
 
 An engine hands over named files; they are written beside the target with a manifest, all brought to
 the disk, and shown by one rename. A failed write leaves the checkpoint before it untouched, and
 only the newest attempt of a run may write: one that was left behind on a lost node changes nothing.
-What is in the files is the engine's business: this imports no framework.
+rundir/checkpoints.py reads them. What is in the files is the engine's business: this imports no
+framework.
 """
 
 import hashlib
@@ -12,80 +13,49 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rampup.errors import RampupError, Superseded
-from rampup.rundir import files as rundir
-from rampup.rundir import manifest, records
-from rampup.rundir.manifest import Damaged
-from rampup.runtime.storage import failed, say, writing
+from rampup.rundir.checkpoints import (
+    MANIFEST,
+    REPLACED,
+    TRASH,
+    UNFINISHED,
+    Checkpoint,
+    Damaged,
+    list_half_written,
+    list_names,
+    list_steps,
+    read_checkpoint,
+    seal_manifest,
+    verify_checkpoint,
+)
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import Record, sync
+from rampup.runtime.storage import guard_writes, say, storage_error
 
 Content = bytes | Callable[[Any], None]
 """What goes into a file: its bytes, or a function that writes them."""
-TRASH = "trash-"
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    path: Path
-    manifest: records.Record
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def step(self) -> int:
-        return int(self.manifest["step"])
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """What the engine told about it."""
-        return dict(self.manifest["meta"])
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(int(file["size"]) for file in self.manifest["files"].values())
-
-    def file(self, name: str) -> Path:
-        return self.path / name
-
-
-def steps_of(run: rundir.RunDir) -> list[int]:
-    """The steps that have a checkpoint, the newest first, whether or not it is sound."""
-    found = [name.removeprefix("step-") for name in _names(run) if name.startswith("step-")]
-    return sorted((int(step) for step in found if step.isdigit()), reverse=True)
-
-
-def half_written(run: rundir.RunDir) -> list[Path]:
-    """What an attempt left that ended while it wrote, replaced or removed a checkpoint."""
-    names = _names(run)
-    replaced = [name for name in names if ".old-" in name and name.partition(".old-")[0] in names]
-    rest = [name for name in names if name.startswith(TRASH) or ".tmp-" in name]
-    return [run.checkpoints / name for name in (*replaced, *rest)]
-
-
-def read(run: rundir.RunDir, step: int) -> Checkpoint:
-    """The checkpoint of that step by its manifest alone; Damaged if that is not as it was
-    written."""
-    path = run.checkpoint(step)
-    return Checkpoint(path, manifest.read(path))
-
-
-def verified(run: rundir.RunDir, step: int) -> Checkpoint:
-    """The checkpoint of that step, read through and compared with its manifest."""
-    found = read(run, step)
-    manifest.check_files(found.path, found.manifest)
-    return found
+CONDITIONS = {
+    "world_size": "{} ranks then, {} now",
+    "threads": "{} threads per rank then, {} now",
+    "cpu": "CPU {} then, {} now",
+    "device": "device {} then, {} now",
+    "gradients": "gradients={} then, {} now",
+    "inter_threads": "{} operations at the same time then, {} now",
+    "onednn": "TF_ENABLE_ONEDNN_OPTS={} then, {} now",
+    "data": "data with the checksum {} then, {} now",
+}
+"""The conditions of a run that change its bits, and the words for a change."""
 
 
 class CheckpointStore:
     """The checkpoints of a run as one of its attempts sees them."""
 
-    def __init__(self, run: rundir.RunDir, attempt: int) -> None:
+    def __init__(self, run: RunDir, attempt: int) -> None:
         self.run = run
         self.attempt = attempt
         self._damaged: set[int] = set()
@@ -97,11 +67,11 @@ class CheckpointStore:
 
         Not of this attempt itself: a rank that looks late must find what the others have found.
         """
-        for step in steps_of(self.run):
+        for step in list_steps(self.run):
             try:
-                found = read(self.run, step)
+                found = read_checkpoint(self.run, step)
                 if found.manifest["attempt"] < self.attempt:
-                    return verified(self.run, step)
+                    return verify_checkpoint(self.run, step)
             except Damaged as error:
                 self._damaged.add(step)
                 say(f"warning: {error.message}; trying the one before")
@@ -125,15 +95,17 @@ class CheckpointStore:
         One of them may still live, on a node that Slurm has lost. If it has passed its last look at
         `check_newest` and is about to show a checkpoint, it will find nothing there to rename.
         """
-        with writing(self.run.checkpoints):
-            for name in _names(self.run):
-                step, _, old = name.partition(".old-")
+        with guard_writes(self.run.checkpoints):
+            for name in list_names(self.run):
+                step, _, old = name.partition(REPLACED)
                 # a replacement was cut off: it holds again
                 if old and not (self.run.checkpoints / step).exists():
-                    _renamed(self.run.checkpoints / name, self.run.checkpoints / step)
-                elif old or (".tmp-" in name and not name.endswith(f".tmp-{self.attempt}")):
+                    _rename(self.run.checkpoints / name, self.run.checkpoints / step)
+                elif old or (
+                    UNFINISHED in name and not name.endswith(f"{UNFINISHED}{self.attempt}")
+                ):
                     self._throw_away(self.run.checkpoints / name)
-        for path in half_written(self.run):
+        for path in list_half_written(self.run):
             if path.name.startswith(TRASH):
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -149,7 +121,7 @@ class CheckpointStore:
     def save(self, step: int, files: Mapping[str, Content], meta: Mapping[str, Any]) -> Checkpoint:
         """All of it or nothing: a reader never sees a checkpoint that is half there."""
         target = self.run.checkpoint(step)
-        beside = target.with_name(f"{target.name}.tmp-{self.attempt}")
+        beside = target.with_name(f"{target.name}{UNFINISHED}{self.attempt}")
         facts = {"step": step, "t": time.time(), "attempt": self.attempt}
         try:
             self.check_newest()
@@ -159,7 +131,7 @@ class CheckpointStore:
         except OSError as error:
             shutil.rmtree(beside, ignore_errors=True)
             self.check_newest()  # a newer attempt has moved it away
-            raise failed(target, error.strerror or str(error)) from error
+            raise storage_error(target, error.strerror or str(error)) from error
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
             raise
@@ -168,23 +140,23 @@ class CheckpointStore:
 
     def keep(self, newest: int, *steps: int) -> None:
         """Remove all but the newest sound ones and these."""
-        sound = [step for step in steps_of(self.run) if step not in self._damaged]
+        sound = [step for step in list_steps(self.run) if step not in self._damaged]
         kept = {*sound[:newest], *steps}
-        with writing(self.run.checkpoints):
-            for step in steps_of(self.run):
+        with guard_writes(self.run.checkpoints):
+            for step in list_steps(self.run):
                 if step not in kept:
                     self._throw_away(self.run.checkpoint(step))
 
     def _show(self, beside: Path, target: Path) -> None:
         """The commit. Where the step has a checkpoint already, that one is set aside and comes back
         if we end here."""
-        old = target.with_name(f"{target.name}.old-{self.attempt}")
+        old = target.with_name(f"{target.name}{REPLACED}{self.attempt}")
         if target.exists():
             target.rename(old)
         try:
             beside.rename(target)
         except OSError:
-            _renamed(old, target)
+            _rename(old, target)
             raise
         sync(target.parent)
         if old.exists():
@@ -194,19 +166,10 @@ class CheckpointStore:
         """By one rename, so that no reader meets half of it."""
         self.check_newest()
         trash = path.with_name(f"{TRASH}{time.time_ns()}-{path.name}")
-        if _renamed(path, trash):
+        if _rename(path, trash):
             # What can't be removed now (a file that is still open, over NFS) is in nobody's way;
             # `clean` tries again.
             shutil.rmtree(trash, ignore_errors=True)
-
-
-def sync(path: Path) -> None:
-    """Bring a file or a directory to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _Hashed:
@@ -237,14 +200,14 @@ class _Hashed:
 
 
 def _fill(
-    folder: Path, facts: records.Record, files: Mapping[str, Content], meta: Mapping[str, Any]
-) -> records.Record:
+    folder: Path, facts: Record, files: Mapping[str, Content], meta: Mapping[str, Any]
+) -> Record:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     written = {name: _write(folder / name, content) for name, content in files.items()}
     made = {**facts, "files": written, "meta": dict(meta)}
-    _write(folder / manifest.MANIFEST, manifest.seal(made))
+    _write(folder / MANIFEST, seal_manifest(made))
     sync(folder)
     return made
 
@@ -271,17 +234,33 @@ def _pour(content: Content, into: _Hashed) -> None:
         content(into)
 
 
-def _names(run: rundir.RunDir) -> list[str]:
-    try:
-        return os.listdir(run.checkpoints)
-    except FileNotFoundError:
-        return []
-
-
-def _renamed(path: Path, target: Path) -> bool:
+def _rename(path: Path, target: Path) -> bool:
     """False when it is gone already."""
     try:
         path.rename(target)
     except FileNotFoundError:
         return False
     return True
+
+
+# bit for bit --------------------------------------------------------------------------------------
+
+
+def find_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return in words what is not the same as when the checkpoint was made, so that the resumed run
+    can't be equal bit for bit to one that was never interrupted."""
+    found = []
+    for key, words in CONDITIONS.items():
+        if then.get(key) != now.get(key):
+            found.append(words.format(then.get(key), now.get(key)))
+    before, versions = then.get("versions", {}), now.get("versions", {})
+    for name in sorted(before.keys() | versions.keys()):
+        if before.get(name) != versions.get(name):
+            found.append(f"{name} {before.get(name)} then, {versions.get(name)} now")
+    return found
+
+
+def format_resumed(step: int, why_not: list[str]) -> str:
+    """Return the line of the log: where the run resumed, and why not bit for bit."""
+    reasons = f"; not bit for bit: {'; '.join(why_not)}" if why_not else ""
+    return f"resumed at step {step}{reasons}"

@@ -6,7 +6,7 @@ loop has no `if`. Metric rows are buffered and flushed about once a second, at e
 end; events at once. Both are passed on to the mirror for TensorBoard, which the same thread
 flushes.
 
-A value that is no finite number is written as null, because JSON has no NaN and other readers
+A value that is not a finite number is written as null, because JSON has no NaN and other readers
 refuse Python's; the log says once for each metric what the value really was.
 """
 
@@ -26,16 +26,16 @@ FLUSH_AFTER_S = 1.0
 
 
 class NoMetrics:
-    """What every rank but the first writes to: nothing."""
+    """The metrics of every rank but the first: they write nothing."""
 
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}
 
     def write(self, step: int, **values: Any) -> None:
-        """One row: where the run is, and what was measured there."""
+        """Write one row: where the run is, and what was measured there."""
 
     def flush(self) -> None:
-        """Bring what is buffered to the file."""
+        """Write the buffered rows to the file."""
 
     def close(self) -> None:
         """Flush; nothing can be written afterwards."""
@@ -57,20 +57,18 @@ class MetricsWriter(NoMetrics):
         self._lock = threading.Lock()
         self._failure: RampupError | None = None
         self._closed = threading.Event()
-        threading.Thread(
-            target=self._flush_now_and_then, name="rampup-metrics", daemon=True
-        ).start()
+        threading.Thread(target=self._flush_regularly, name="rampup-metrics", daemon=True).start()
 
     def write(self, step: int, **values: Any) -> None:
         if self._failure:
             raise self._failure
         row = {
-            "step": plain(step),
-            **{name: plain(value) for name, value in values.items()},
+            "step": to_plain(step),
+            **{name: to_plain(value) for name, value in values.items()},
             "t": time.time(),
         }
         self.last.update(row)
-        self._warn_of_infinities(row)
+        self._warn_if_not_finite(row)
         self._tensorboard.row(row)
         with self._lock:
             self._rows.append(_encode(row))
@@ -91,7 +89,7 @@ class MetricsWriter(NoMetrics):
         finally:
             self._tensorboard.close()
 
-    def _flush_now_and_then(self) -> None:
+    def _flush_regularly(self) -> None:
         while not self._closed.wait(FLUSH_AFTER_S):
             try:
                 self.flush()
@@ -100,7 +98,7 @@ class MetricsWriter(NoMetrics):
                 return
             self._tensorboard.flush_when_due()
 
-    def _warn_of_infinities(self, row: dict[str, Any]) -> None:
+    def _warn_if_not_finite(self, row: dict[str, Any]) -> None:
         for name, value in row.items():
             if isinstance(value, float) and not math.isfinite(value) and name not in self._warned:
                 self._warned.add(name)
@@ -108,13 +106,13 @@ class MetricsWriter(NoMetrics):
 
 
 class NoEvents:
-    """Events of the other ranks."""
+    """The events of every rank but the first: they write nothing."""
 
     ended = False
-    """Whether the end was recorded: the run did what it was to do."""
+    """Whether the end was recorded: the run has done its work."""
 
     def write(self, what: str, **facts: Any) -> None:
-        """Something happened once: a start, an end."""
+        """Record something that happened once: a start, an end."""
 
     def close(self) -> None:
         """Nothing can be written afterwards."""
@@ -138,8 +136,8 @@ def _encode(row: dict[str, Any]) -> bytes:
     return msgspec.json.encode(row, enc_hook=str) + b"\n"
 
 
-def plain(value: Any) -> Any:
-    """A number of any library as Python's own: user code logs tensors and numpy scalars."""
+def to_plain(value: Any) -> Any:
+    """Return a number of any library as Python's own: user code logs tensors and numpy scalars."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return value.item() if hasattr(value, "item") else value

@@ -1,9 +1,13 @@
-"""How far a run is, told by rank 0 in two ways: whole lines in its log, and a heartbeat for the
-command line's bar.
+"""How far a run is, and where its time goes: written by rank 0 for people and for readers.
 
-Lines are greppable `key=value`, at most one per 30 s and one per epoch. The heartbeat is one JSON
-line, overwritten in place at most twice a second. Asking on every step costs a clock reading. It
-never draws a bar by itself.
+Progress has two forms: whole lines in the log, greppable `key=value`, at most one per 30 s and one
+per epoch; and a heartbeat for the command line's bar, one JSON line that is overwritten in place at
+most twice a second. Reporting every step costs one look at the clock. It never draws a bar itself.
+
+Phases are measured, not estimated: the engine marks the end of each stretch as it happens, and the
+rest is `other`. The clock is this process's own: on a GPU a stretch lasts until the host continues,
+and waiting for the device counts where the host waits; under DDP communication overlaps with
+compute and counts there.
 """
 
 import json
@@ -20,11 +24,12 @@ BEAT_EVERY_S = 0.5
 LINE_EVERY_S = 30.0
 BEAT_BYTES = 512
 PLACE = ("epoch", "step", "t")
-"""Where a row is, as against what was measured there."""
+"""The keys that say where a row belongs. All others are measurements."""
+PHASES = ("start", "data", "compute", "communication", "evaluation", "saving")
 
 
 class NoProgress:
-    """What every rank but the first reports to: nothing."""
+    """The progress of every rank but the first: it shows nothing."""
 
     def begin(
         self, steps: int | None, epochs: int | None, loss: Callable[[], float | None], done: int = 0
@@ -35,7 +40,7 @@ class NoProgress:
         """A step is done, and with it `samples` of this epoch."""
 
     def report(self, step: int, values: Mapping[str, Any]) -> bool:
-        """These values were logged. Whether a line was due and has shown them."""
+        """Show values that were logged, if something is due. Return whether a line has shown them."""
         return True
 
     def milestone(self, step: int, values: Mapping[str, Any]) -> None:
@@ -66,7 +71,7 @@ class Progress(NoProgress):
         self._line_due = self._began + self._line_every_s
         self._seen = (0, 0, self._began)
         if self._file:
-            with storage.writing(self._file):
+            with storage.guard_writes(self._file):
                 self._beat_file = os.open(
                     self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
                 )
@@ -100,15 +105,13 @@ class Progress(NoProgress):
         return True
 
     def _samples_s(self, epoch: int, samples: int, now: float) -> float | None:
-        """The rate since it was last asked in this epoch; none where an epoch's end lies in
+        """Return the rate since the last call in this epoch; None where an epoch's end lies in
         between."""
         seen_epoch, seen_samples, seen_at = self._seen
         self._seen = (epoch, samples, now)
-        return (
-            (samples - seen_samples) / (now - seen_at)
-            if epoch == seen_epoch and now > seen_at
-            else None
-        )
+        if epoch != seen_epoch or now <= seen_at:
+            return None
+        return (samples - seen_samples) / (now - seen_at)
 
     def _beat(self, step: int, values: Mapping[str, Any]) -> None:
         if not self._file:
@@ -126,7 +129,7 @@ class Progress(NoProgress):
             "t": time.time(),
         }
         line = json.dumps(beat).ljust(BEAT_BYTES - 1) + "\n"
-        with storage.writing(self._file):
+        with storage.guard_writes(self._file):
             os.pwrite(self._beat_file, line.encode(), 0)
 
     def _line(self, step: int, values: Mapping[str, Any], now: float) -> None:
@@ -137,11 +140,8 @@ class Progress(NoProgress):
         }
         shown |= {name: value for name, value in values.items() if name not in PLACE}
         shown["eta_s"] = self._eta_s(step, now)
-        storage.say(
-            " ".join(
-                f"{name}={_short(value)}" for name, value in shown.items() if value is not None
-            )
-        )
+        known = [f"{name}={_short(value)}" for name, value in shown.items() if value is not None]
+        storage.say(" ".join(known))
 
     def _eta_s(self, step: int, now: float) -> int | None:
         if not self._steps or step <= self._done:
@@ -157,3 +157,30 @@ def _short(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+class Phases:
+    """Where the wall clock of a run goes."""
+
+    def __init__(self, started: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`started` is when the attempt began, in seconds since 1970, before this process existed."""
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._clock = clock
+        self._last = self._started = clock() - max(0.0, time.time() - started)
+
+    def mark(self, phase: str) -> None:
+        """Count the time since the last mark as `phase`."""
+        now = self._clock()
+        self.seconds[phase] += now - self._last
+        self._last = now
+
+    def skip(self) -> None:
+        """Count the time since the last mark as none of them."""
+        self._last = self._clock()
+
+    def summary(self) -> dict[str, float]:
+        """Return the seconds per phase, the unexplained rest and the whole."""
+        wall = self._clock() - self._started
+        other = wall - sum(self.seconds.values())
+        times = {**self.seconds, "other": other, "wall": wall}
+        return {phase: round(seconds, 4) for phase, seconds in times.items()}

@@ -1,11 +1,13 @@
-"""What the machine does while a run goes on: CPU, memory, GPUs, and the run's own share of them,
+"""Samples of the machine while a run is going: CPU, memory, GPUs, and the run's own share of them,
 every ten seconds.
 
-The launcher starts one per node; it covers any command. A daemon thread that reads /proc and, where
-there is one, asks nvidia-smi. It uses the standard library alone, and a failing sampler warns once
-and never disturbs the run.
+On one machine the launcher samples, for any command; it sets RAMPUP_SUPERVISED. Under Slurm no
+process of ours is around the ranks, so `open_job` and `rampup.init()` call `sample_this_node`; a
+plain command under Slurm is not sampled. A sampler is a daemon thread that reads /proc and, where
+there is one, asks nvidia-smi. One that fails warns once and never disturbs the run.
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -17,9 +19,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from rampup.rundir.files import RunDir
+from rampup.runtime.context import RankContext
+
 FIRST_AFTER_S = 1.0
 NVIDIA_SMI_LIMIT_S = 5.0
 MB = 2**20
+PROC = Path("/proc")
 
 
 class Sampler:
@@ -53,7 +59,7 @@ class Sampler:
 
     def _sample_until_stopped(self) -> None:
         try:
-            self._machine = machine_cpu_s()
+            self._machine = read_machine_cpu_s()
             wait_s = FIRST_AFTER_S
             while not self._stopped.wait(wait_s):
                 self._write(self._row())
@@ -65,8 +71,8 @@ class Sampler:
             )
 
     def _row(self) -> dict[str, Any]:
-        used_mb, total_mb = memory_mb()
-        rss_mb, cpu_s = tree_usage(self._pids())
+        used_mb, total_mb = read_memory_mb()
+        rss_mb, cpu_s = read_tree_usage(self._pids())
         self._cpu_s = max(self._cpu_s, cpu_s)  # processes that have ended are no longer counted
         row = {"t": time.time(), "cpus": os.cpu_count(), "cpu_percent": self._cpu_percent()}
         row |= {
@@ -78,7 +84,7 @@ class Sampler:
         return row | self._gpus()
 
     def _cpu_percent(self) -> float:
-        before, now = self._machine, machine_cpu_s()
+        before, now = self._machine, read_machine_cpu_s()
         self._machine = now
         busy, whole = (now[0] - before[0], now[1] - before[1]) if before else now
         return round(100 * busy / whole, 1) if whole > 0 else 0.0
@@ -87,7 +93,7 @@ class Sampler:
         if not self._nvidia_smi:
             return {}
         try:
-            return {"gpus": gpus(self._nvidia_smi)}
+            return {"gpus": read_gpus(self._nvidia_smi)}
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             self._nvidia_smi = None
             print(f"warning: no samples of the GPUs: {error}", file=sys.stderr, flush=True)
@@ -98,7 +104,7 @@ class Sampler:
             file.write(json.dumps(row) + "\n")
 
 
-def machine_cpu_s() -> tuple[float, float]:
+def read_machine_cpu_s() -> tuple[float, float]:
     """CPU seconds since boot that all cores were busy, and that they had."""
     with open("/proc/stat", encoding="ascii") as file:
         # guest time is in user time already
@@ -108,7 +114,7 @@ def machine_cpu_s() -> tuple[float, float]:
     return (sum(ticks) - idle) * tick_s, sum(ticks) * tick_s
 
 
-def memory_mb() -> tuple[int, int]:
+def read_memory_mb() -> tuple[int, int]:
     """Used and present."""
     with open("/proc/meminfo", encoding="ascii") as file:
         kb = {
@@ -117,7 +123,7 @@ def memory_mb() -> tuple[int, int]:
     return (kb["MemTotal"] - kb["MemAvailable"]) // 1024, kb["MemTotal"] // 1024
 
 
-def tree_usage(roots: Iterable[int]) -> tuple[int, float]:
+def read_tree_usage(roots: Iterable[int]) -> tuple[int, float]:
     """Resident megabytes and CPU seconds of the processes and all that descends from them."""
     stats = {pid: stat for pid in _all_pids() if (stat := _stat(pid))}
     children: dict[int, list[int]] = {}
@@ -149,7 +155,7 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def gpus(nvidia_smi: str) -> list[dict[str, float | None]]:
+def read_gpus(nvidia_smi: str) -> list[dict[str, float | None]]:
     """One entry for each GPU that the driver shows."""
     names = ("index", "utilization.gpu", "memory.used", "memory.total")
     query = [nvidia_smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
@@ -171,3 +177,31 @@ def _number(field: str) -> float | None:
     """Some cards answer `[N/A]`."""
     text = field.strip()
     return None if text.startswith("[") else float(text)
+
+
+# under Slurm --------------------------------------------------------------------------------------
+
+
+def sample_this_node(context: RankContext) -> None:
+    """Take samples until this process ends, on the first rank of each node."""
+    if context.run_dir is None or context.local_rank != 0 or os.environ.get("RAMPUP_SUPERVISED"):
+        return
+    run_dir, node = context.run_dir, context.node
+    file = RunDir(run_dir).attempt(context.attempt).system_file(node)
+    sampler = Sampler(file, pids=lambda: find_ranks(run_dir, node)).start()
+    atexit.register(sampler.stop)
+
+
+def find_ranks(run_dir: Path, node: str) -> set[int]:
+    """Return the processes of this run on this node, known by what rank.py put into their
+    environment."""
+    marks = {b"RAMPUP_RUN_DIR=" + os.fsencode(run_dir), b"RAMPUP_NODE=" + os.fsencode(node)}
+    found = {os.getpid()}
+    for place in PROC.glob("[0-9]*"):
+        try:
+            environment = (place / "environ").read_bytes()
+        except OSError:  # another user's, or gone
+            continue
+        if marks <= set(environment.split(b"\0")):
+            found.add(int(place.name))
+    return found

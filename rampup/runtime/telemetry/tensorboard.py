@@ -3,8 +3,8 @@ by rank 0.
 
 The writers of metrics and events pass on what they write; a loop that has pictures or PR curves
 adds them. What comes in is only appended to a queue; the thread that flushes the metrics encodes
-it, about every ten seconds. A failure is said once and ends the mirror: it never raises, and never
-disturbs training or the metrics. Imports no TensorBoard.
+it, about every ten seconds. A failure is reported once and ends the mirror: it never raises, and
+never disturbs training or the metrics. It does not import TensorBoard.
 """
 
 import contextlib
@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import FileIO
 from typing import Any, NamedTuple
 
-from rampup.core import tfevents as event_format
-from rampup.core.metrics import named_numbers, step_of
+from rampup.core import tfevents
+from rampup.core.metrics import get_step, name_numbers
 from rampup.rundir.files import RunDir
 
 FLUSH_AFTER_S = 10.0
 MANY = 5_000
-"""So many items are not kept waiting for the clock."""
+"""So many items are written at once, whatever the clock says."""
 
 
 class NoTensorBoard:
-    """What every rank but the first mirrors to: nothing."""
+    """The mirror of every rank but the first: it writes nothing."""
 
     def row(self, row: Mapping[str, Any]) -> None:
         """A row of metrics, as it is written."""
@@ -48,7 +48,7 @@ class NoTensorBoard:
     def text(self, step: int, name: str, markdown: str) -> None:
         """Words or a table, as Markdown."""
 
-    def graph(self, nodes: Sequence[event_format.Node]) -> None:
+    def graph(self, nodes: Sequence[tfevents.Node]) -> None:
         """The parts of a model, and which feeds which."""
 
     def flush_when_due(self) -> None:
@@ -59,7 +59,7 @@ class NoTensorBoard:
 
 
 class Item(NamedTuple):
-    """What waits besides rows."""
+    """Something that waits to be written and is not a row."""
 
     name: str
     step: int
@@ -88,11 +88,11 @@ class TensorBoard(NoTensorBoard):
             step = int(facts["step"])
             self._waiting.append(Item(what, step, lambda: self._session(t, step)))
         elif what == "end":
-            self._waiting.append(Item(what, 0, lambda: event_format.hparams_end(t)))
+            self._waiting.append(Item(what, 0, lambda: tfevents.hparams_end(t)))
 
     def image(self, step: int, name: str, png: bytes) -> None:
         t = time.time()
-        self._waiting.append(Item(name, step, lambda: event_format.image(t, step, name, png)))
+        self._waiting.append(Item(name, step, lambda: tfevents.image(t, step, name, png)))
 
     def pr_curve(self, step: int, name: str, counts: Sequence[Sequence[float]]) -> None:
         t = time.time()
@@ -102,25 +102,23 @@ class TensorBoard(NoTensorBoard):
         except (TypeError, ValueError) as error:
             self._leave_out(name, step, error)
         else:
-            self._waiting.append(
-                Item(name, step, lambda: event_format.pr_curve(t, step, name, kept))
-            )
+            self._waiting.append(Item(name, step, lambda: tfevents.pr_curve(t, step, name, kept)))
 
     def histogram(
         self, step: int, name: str, counts: Sequence[int], edges: Sequence[float], squares: float
     ) -> None:
         t = time.time()
         self._waiting.append(
-            Item(name, step, lambda: event_format.histogram(t, step, name, counts, edges, squares))
+            Item(name, step, lambda: tfevents.histogram(t, step, name, counts, edges, squares))
         )
 
     def text(self, step: int, name: str, markdown: str) -> None:
         t = time.time()
-        self._waiting.append(Item(name, step, lambda: event_format.words(t, step, name, markdown)))
+        self._waiting.append(Item(name, step, lambda: tfevents.markdown(t, step, name, markdown)))
 
-    def graph(self, nodes: Sequence[event_format.Node]) -> None:
+    def graph(self, nodes: Sequence[tfevents.Node]) -> None:
         t = time.time()
-        self._waiting.append(Item("graph", 0, lambda: event_format.graph(t, nodes)))
+        self._waiting.append(Item("graph", 0, lambda: tfevents.graph(t, nodes)))
 
     # what goes out: on the thread that flushes ----------------------------------------------------
 
@@ -144,10 +142,10 @@ class TensorBoard(NoTensorBoard):
                 return
             try:
                 if self._waiting:
-                    write_all(self._file or self._open(), b"".join(self._encoded()))
+                    write_all(self._file or self._open(), b"".join(self._encode_waiting()))
             except Exception as error:  # whatever it is, the run is worth more than its mirror
                 self._off = True
-                say(f"no more TensorBoard events: {error}")
+                warn(f"no more TensorBoard events: {error}")
 
     def _open(self) -> FileIO:
         path, t = self._run.tensorboard_file(self._attempt), time.time()
@@ -159,16 +157,15 @@ class TensorBoard(NoTensorBoard):
         else:
             write_all(
                 file,
-                event_format.version(t)
-                + event_format.hparams_start(t, self._run.id, self._settings),
+                tfevents.version(t) + tfevents.hparams_start(t, self._run.id, self._settings),
             )
         return file
 
-    def _encoded(self) -> Iterator[bytes]:
+    def _encode_waiting(self) -> Iterator[bytes]:
         for _ in range(len(self._waiting)):
             item = self._waiting.popleft()
             try:
-                yield self._drawn(item) if isinstance(item, Item) else self._scalars(item)
+                yield self._encode_item(item) if isinstance(item, Item) else self._encode_row(item)
             except Exception as error:  # this item makes no sense; the next may
                 name, step = (
                     (item.name, item.step)
@@ -178,30 +175,30 @@ class TensorBoard(NoTensorBoard):
                 self._leave_out(name, step, error)
 
     def _leave_out(self, name: str, step: Any, error: Exception) -> None:
-        """Said once for each name: a loop that draws one badly draws it so every time."""
+        """Warn once for each name: a loop that draws one badly draws it so every time."""
         if str(name) not in self._left_out:
-            say(f"left out of the TensorBoard events: {name} at step {step}: {error}")
+            warn(f"left out of the TensorBoard events: {name} at step {step}: {error}")
         self._left_out.add(str(name))
 
-    def _drawn(self, item: Item) -> bytes:
+    def _encode_item(self, item: Item) -> bytes:
         found = item.encode()
         # TensorBoard would drop what comes before the session's start
         if item.step and not self._session_begun:
             return self._session(time.time(), 0) + found
         return found
 
-    def _scalars(self, row: Mapping[str, Any]) -> bytes:
-        values, step = named_numbers(row), step_of(row)
+    def _encode_row(self, row: Mapping[str, Any]) -> bytes:
+        values, step = name_numbers(row), get_step(row)
         if step is None or not values:
             return b""
         begin = b"" if self._session_begun else self._session(row["t"], 0)
-        return begin + event_format.scalars(row["t"], step, values)
+        return begin + tfevents.scalars(row["t"], step, values)
 
     def _session(self, t: float, resumed: int) -> bytes:
-        """Every attempt begins with one, the first too: TensorBoard takes the second it sees for a
-        restart."""
+        """Encode the start of a session. Every attempt begins with one, the first too: TensorBoard takes
+        the second one that it sees for a restart."""
         self._session_begun = True
-        return event_format.session_start(t, resumed + 1)
+        return tfevents.session_start(t, resumed + 1)
 
 
 def write_all(file: FileIO, data: bytes) -> None:
@@ -210,6 +207,6 @@ def write_all(file: FileIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def say(words: str) -> None:
+def warn(words: str) -> None:
     with contextlib.suppress(OSError):  # the log may be on the same full disk
         print(f"warning: {words}", flush=True)

@@ -53,5 +53,5 @@ def start(run: RunDir, cluster: Cluster, share: Mapping[str, str]) -> subprocess
         "job_name": os.environ.get("SLURM_JOB_NAME", ""),
         "cluster": cluster.name,
     }
-    run.record("submitted", scheduler="local", **whose, **processes.name_of(script.pid))
+    run.record("submitted", scheduler="local", **whose, **processes.identify(script.pid))
     return script

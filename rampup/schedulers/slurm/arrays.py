@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rampup import __version__
 from rampup.core.spec import Cluster, RunSpec
+from rampup.rundir.files import slurm_log_name
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm.options import directive, log_pattern, options_of
 
@@ -51,7 +52,7 @@ def script(
     limit = f"%{throttle}" if throttle else ""
     options = {
         "job-name": name,
-        "output": log_pattern(folder, "%a/slurm-%A_%a.log"),
+        "output": log_pattern(folder, f"%a/{slurm_log_name('%A_%a')}"),
         "open-mode": "append",
         **dict(request),
         "array": f"0-{count - 1}{limit}",

@@ -73,7 +73,7 @@ def queued(spec: RunSpec, runs_root: Path, script: str) -> Iterator[Finding]:
     """Against the partition's limits, and last against Slurm itself."""
     from concurrent.futures import ThreadPoolExecutor  # only here; it is slow to import
 
-    cluster, run_dir = spec.cluster, rundir.directory_of(runs_root, spec.name, TRY_ID, time.time())
+    cluster, run_dir = spec.cluster, rundir.run_directory(runs_root, spec.name, TRY_ID, time.time())
     options = options_of(spec, run_dir, TRY_ID)
     yield from unsaid(spec, options)
     slurm_site.check_that_it_answers(cluster)

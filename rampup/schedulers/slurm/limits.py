@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rampup.core.finding import Finding, Level
 from rampup.core.spec import RunSpec
-from rampup.core.times import seconds_of
-from rampup.core.units import memory_mb
+from rampup.core.units import parse_memory_mb, parse_time_limit_s
 from rampup.errors import nearest
 from rampup.schedulers.slurm.options import clock
 from rampup.schedulers.slurm.site import Nodes, Partition
@@ -95,7 +94,7 @@ def time_limit(
     known = [limit for limit in limits if limit is not None]
     if "time" not in options or len(known) < len(limits):
         return
-    asked, most = seconds_of(options["time"]), max(known)
+    asked, most = parse_time_limit_s(options["time"]), max(known)
     if asked > most:
         longer = [
             name
@@ -184,7 +183,7 @@ def gpus(
 def memory(
     options: Mapping[str, str], found: Mapping[str, Partition], nodes: list[Nodes]
 ) -> Iterator[Finding]:
-    asked, most = memory_mb(options.get("mem", "")), max(one.memory_mb for one in nodes)
+    asked, most = parse_memory_mb(options.get("mem", "")), max(one.memory_mb for one in nodes)
     if asked is not None and asked > most > 1:  # sites that do not count memory say 1
         cause = f"mem is {options['mem']}, a node of {_named(found)} has {most} MB"
         yield Finding("mem", "problem", "memory of a node", cause, f"--mem {most}M")
@@ -196,7 +195,7 @@ def enough(
     """At a site with unlike nodes, each wish may be met by some node and all of them by none."""
     asked = spec.resources
     wanted_cpus = asked.tasks_per_node * (asked.cpus_per_task or 1)
-    wanted_mb = memory_mb(options.get("mem", "")) or 0
+    wanted_mb = parse_memory_mb(options.get("mem", "")) or 0
     fitting = {
         name: sum(
             one.how_many

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from rampup.core.spec import RunSpec
-from rampup.core.times import seconds_of
+from rampup.core.units import parse_time_limit_s
 from rampup.errors import Refused
 from rampup.launchers import find_launcher
+from rampup.rundir.files import slurm_log_name
 
 NAME = re.compile(r"(?=.{2,40}$)[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]+")
@@ -124,7 +125,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
         "nodes": str(resources.nodes),
         "ntasks-per-node": str(tasks),
         "cpus-per-task": str(cpus),
-        "time": clock(seconds_of(resources.time)) if resources.time else None,
+        "time": clock(parse_time_limit_s(resources.time)) if resources.time else None,
         "signal": warning(spec),
         "mem": resources.mem,
         **gpu_options(spec),
@@ -149,10 +150,10 @@ def warning(spec: RunSpec) -> str | None:
     library."""
     if not spec.resources.time:
         return None
-    return f"USR2@{min(spec.resources.lead_s, seconds_of(spec.resources.time) // 4)}"
+    return f"USR2@{min(spec.resources.lead_s, parse_time_limit_s(spec.resources.time) // 4)}"
 
 
-def log_pattern(run_dir: Path, name: str = "slurm-%j.log") -> str:
+def log_pattern(run_dir: Path, name: str = slurm_log_name("%j")) -> str:
     """Slurm's own log. In this one option %x stands for something, and a backslash turns all of
     that off."""
     if "\\" in str(run_dir):

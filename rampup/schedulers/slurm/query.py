@@ -112,7 +112,7 @@ def each_of(job: str) -> list[str]:
 
 
 def cache_file(cluster: Cluster) -> Path:
-    return places.cache() / "rampup" / "slurm" / f"{cluster.name}.json"
+    return places.cache_home() / "rampup" / "slurm" / f"{cluster.name}.json"
 
 
 def read_cache(cluster: Cluster) -> SlurmAnswer:

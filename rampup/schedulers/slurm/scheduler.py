@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
-from rampup.rundir.files import RunDir
+from rampup.rundir.files import RunDir, slurm_log_name
 from rampup.schedulers.base import NO_SHARE, Answer, Canceller, Job, JobRef, Scheduler, Usage
 from rampup.schedulers.slurm import allocation, query, submit
 from rampup.schedulers.slurm.jobs import SlurmJob
@@ -20,7 +20,7 @@ class Slurm(Scheduler):
     name = "slurm"
     title = "Slurm"
     launchers = ("srun", "pmix", "mpirun", "torchrun")
-    logs = "slurm-*.log"
+    logs = slurm_log_name("*")
 
     def render_script(self, spec: RunSpec, run_dir: Path) -> str:
         from rampup.schedulers.slurm.script import render

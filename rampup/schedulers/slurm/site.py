@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from rampup.core.spec import Cluster
-from rampup.core.units import seconds
+from rampup.core.units import parse_clock_s
 from rampup.errors import SchedulerError
 from rampup.schedulers.slurm.commands import call
 
@@ -149,7 +149,7 @@ def read_partitions(text: str) -> dict[str, Partition]:
                 nodes=number(row.get("TotalNodes", "")) or 0,
                 min_nodes=number(row.get("MinNodes", "")) or 0,
                 max_nodes=number(row.get("MaxNodes", "")),
-                max_time_s=seconds(row.get("MaxTime", "")),
+                max_time_s=parse_clock_s(row.get("MaxTime", "")),
                 grace_s=number(row.get("GraceTime", "")) or 0,
                 preempt_mode=row.get("PreemptMode", "OFF"),
             )

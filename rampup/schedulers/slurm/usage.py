@@ -6,7 +6,7 @@
 import math
 
 from rampup.core.spec import Cluster
-from rampup.core.units import memory_mb, seconds
+from rampup.core.units import parse_clock_s, parse_memory_mb
 from rampup.errors import SchedulerError
 from rampup.schedulers.base import Usage
 from rampup.schedulers.slurm.commands import call
@@ -44,16 +44,18 @@ def read_sacct(text: str, ranks: int) -> Usage | None:
     ]
     jobs = [row for row in rows if "." not in row["JobID"]]
     wall_s = (
-        seconds(jobs[0]["Elapsed"]) if jobs and not jobs[0]["State"].startswith(GOING_ON) else None
+        parse_clock_s(jobs[0]["Elapsed"])
+        if jobs and not jobs[0]["State"].startswith(GOING_ON)
+        else None
     )
     if not wall_s:
         return None
     job, cpus = jobs[0], _count(jobs[0]["AllocCPUS"])
-    cpu_s = seconds(job["TotalCPU"])
+    cpu_s = parse_clock_s(job["TotalCPU"])
     return Usage(
         source="sacct",
         wall_s=wall_s,
-        time_limit_s=seconds(job["Timelimit"]),
+        time_limit_s=parse_clock_s(job["Timelimit"]),
         cpus_per_rank=cpus / ranks,
         cpus_busy=cpu_s / wall_s / ranks if cpu_s else None,
         mem_asked_mb=asked_mb(job["ReqMem"], _count(job["AllocNodes"]), cpus),
@@ -65,16 +67,16 @@ def asked_mb(text: str, nodes: int, cpus: int) -> float | None:
     """Of one node. Since Slurm 21.08 it is the whole job's; before, `4Gn` is for a node and `2Gc`
     for a CPU."""
     if text.endswith("n"):
-        return memory_mb(text[:-1]) or None
+        return parse_memory_mb(text[:-1]) or None
     if text.endswith("c"):
-        return (memory_mb(text[:-1]) or 0.0) * cpus / nodes or None
-    return (memory_mb(text) or 0.0) / nodes or None
+        return (parse_memory_mb(text[:-1]) or 0.0) * cpus / nodes or None
+    return (parse_memory_mb(text) or 0.0) / nodes or None
 
 
 def used_mb(step: dict[str, str]) -> float:
     """The largest task's memory, for each task of a node: sacct knows the largest alone."""
     each = math.ceil(_count(step["NTasks"]) / _count(step["AllocNodes"]))
-    return (memory_mb(step["MaxRSS"]) or 0.0) * each
+    return (parse_memory_mb(step["MaxRSS"]) or 0.0) * each
 
 
 def _count(text: str) -> int:

@@ -1,6 +1,6 @@
 """PNG files of 8 bits and three colours, written and read with nothing but zlib and numpy.
 
-The job side draws what people look at with `write_png`; data/cifar.py reads pictures that hold a
+The job side draws what people look at with `write_png`; datasets/cifar.py reads pictures that hold a
 data set. Other kinds of PNG (palettes, alpha, interlaced) are refused: nobody here makes or gets
 them.
 """
@@ -22,7 +22,7 @@ Pixels = NDArray[np.uint8]
 
 
 def write_png(pixels: Pixels) -> bytes:
-    """Of an array (height, width, 3)."""
+    """Encode an array (height, width, 3)."""
     height, width, colours = pixels.shape
     if colours != PIXEL or pixels.dtype != np.uint8:
         raise ValueError(f"a picture has three colours of 8 bits, not {colours} of {pixels.dtype}")
@@ -38,7 +38,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def read_png(data: bytes) -> Pixels:
-    """An array (height, width, 3); ValueError for what is no such picture."""
+    """Return an array (height, width, 3); ValueError if the data is not such a picture."""
     chunks = list(_chunks(data))
     if not chunks or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13:
         raise ValueError("it is no PNG")
@@ -52,7 +52,7 @@ def read_png(data: bytes) -> Pixels:
     if len(stored) != height * (1 + width * PIXEL):
         raise ValueError(f"its pixels take {len(stored)} bytes, not {height * (1 + width * PIXEL)}")
     rows = np.frombuffer(stored, np.uint8).reshape(height, -1)
-    return _unfiltered(rows[:, 0], rows[:, 1:].reshape(height, width, PIXEL))
+    return _undo_filters(rows[:, 0], rows[:, 1:].reshape(height, width, PIXEL))
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -65,7 +65,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += 12 + length
 
 
-def _unfiltered(filters: Pixels, rows: Pixels) -> Pixels:
+def _undo_filters(filters: Pixels, rows: Pixels) -> Pixels:
     """Each row is stored as its difference to a guess from the pixels left of it and above."""
     found = np.empty_like(rows)
     above = np.zeros_like(rows[0])
@@ -77,14 +77,14 @@ def _unfiltered(filters: Pixels, rows: Pixels) -> Pixels:
         elif kind == 2:
             found[index] = rows[index] + above
         elif kind in (3, 4):
-            found[index] = _guessed(kind, rows[index].astype(int), above.astype(int))
+            found[index] = _undo_guess(kind, rows[index].astype(int), above.astype(int))
         else:
             raise ValueError(f"{kind} is no filter of a row")
         above = found[index]
     return found
 
 
-def _guessed(kind: int, row: NDArray[Any], above: NDArray[Any]) -> NDArray[Any]:
+def _undo_guess(kind: int, row: NDArray[Any], above: NDArray[Any]) -> NDArray[Any]:
     """The two filters that need the pixel before: slow, and rare in what we read."""
     left = corner = np.zeros(PIXEL, int)
     found = np.empty_like(row)

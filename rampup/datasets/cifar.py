@@ -1,9 +1,9 @@
-"""CIFAR-10 in the forms in which it is handed on, made into the IDX files that recipes read.
+"""CIFAR-10 in the forms in which it is published, made into the IDX files that recipes read.
 
-Called by sources.py, which has found the parts. The official archives hold six batches of 10,000
-images, as plain bytes or as pickles of Python 2; the npm package holds six pictures, one image in
-each row. Nothing is trusted: a pickle may only name what a batch consists of, and whoever calls
-this compares check sums.
+sources.py calls it with the parts that it has found. The official archives hold six batches of
+10,000 images, as plain bytes or as pickles of Python 2; the npm package holds six pictures, one
+image in each row. Nothing is trusted: a pickle may only name what a batch consists of, and the
+caller compares checksums.
 """
 
 import io
@@ -23,7 +23,7 @@ BATCHES = (
     "test_batch",
 )
 LABELS = ("train_lables.json", "test_lables.json")
-"""So spelt in the npm package."""
+"""The npm package spells them so."""
 
 Parts = Mapping[str, bytes]
 Batch = tuple[bytes, bytes]
@@ -32,13 +32,13 @@ Batch = tuple[bytes, bytes]
 
 class Form(NamedTuple):
     parts: tuple[str, ...]
-    """The names of the files that it consists of."""
+    """The names of the files that make up this form."""
     batches: Callable[[Parts], list[Batch]]
-    """Makes six of them; ValueError says what is wrong with a part."""
+    """Reads the six batches from the parts; a ValueError says what is wrong with a part."""
 
 
-def files_of(batches: list[Batch]) -> dict[str, bytes]:
-    """The four files of the set."""
+def make_files(batches: list[Batch]) -> dict[str, bytes]:
+    """Return the four files of the set."""
     for pixels, labels in batches:
         if (len(pixels), len(labels)) != (COUNT * PIXELS, COUNT):
             raise ValueError(f"a batch has {len(pixels)} bytes of pixels and {len(labels)} labels")
@@ -56,7 +56,7 @@ def files_of(batches: list[Batch]) -> dict[str, bytes]:
 # plain bytes --------------------------------------------------------------------------------------
 
 
-def from_binary(parts: Parts) -> list[Batch]:
+def read_binary(parts: Parts) -> list[Batch]:
     """Each image is its label and 3072 bytes."""
     return [_cut(parts[f"{name}.bin"]) for name in BATCHES]
 
@@ -90,7 +90,7 @@ class Unpickler(pickle.Unpickler):
         raise ValueError(f"it names {module}.{name}, which is no part of a batch")
 
 
-def from_pickles(parts: Parts) -> list[Batch]:
+def read_pickles(parts: Parts) -> list[Batch]:
     return [_unpickled(parts[name]) for name in BATCHES]
 
 
@@ -107,7 +107,7 @@ def _unpickled(data: bytes) -> Batch:
 # pictures -----------------------------------------------------------------------------------------
 
 
-def from_pictures(parts: Parts) -> list[Batch]:
+def read_pictures(parts: Parts) -> list[Batch]:
     labels = b"".join(bytes(json.loads(parts[name])) for name in LABELS)
     return [
         (_planes(parts[f"{name}.png"]), labels[place * COUNT : (place + 1) * COUNT])
@@ -116,14 +116,14 @@ def from_pictures(parts: Parts) -> list[Batch]:
 
 
 def _planes(picture: bytes) -> bytes:
-    from rampup.data.png import read_png  # needs numpy, which the other forms do not
+    from rampup.core.png import read_png  # needs numpy, which the other forms do not
 
     pixels = read_png(picture)
     return pixels.transpose(0, 2, 1).tobytes()
 
 
 FORMS = (
-    Form(tuple(f"{name}.bin" for name in BATCHES), from_binary),
-    Form(BATCHES, from_pickles),
-    Form((*(f"{name}.png" for name in BATCHES), *LABELS), from_pictures),
+    Form(tuple(f"{name}.bin" for name in BATCHES), read_binary),
+    Form(BATCHES, read_pickles),
+    Form((*(f"{name}.png" for name in BATCHES), *LABELS), read_pictures),
 )
