@@ -20,7 +20,7 @@ from rampup.diagnose import machine
 from rampup.errors import Refused
 from rampup.spec import Cluster, RunSpec
 
-FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "torch", "lightning": ""}
+FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "", "lightning": ""}
 FRAMEWORKS |= {"tensorflow": "", "tf-keras": ""}
 """Each with the extra that brings it; one without is named only where it is installed."""
 MIN_FREE_MB, GOOD_FREE_MB = 50, 1000

@@ -1,14 +1,14 @@
-"""scikit-learn's digits: 1797 images of 8x8 pixels that come with the library, a perceptron with one hidden layer."""
+"""Digits: 1797 images of 8x8 pixels that come with rampup, a perceptron with a hidden layer."""
 
 from typing import Any
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from rampup.data.memory import TensorData
 from rampup.data.order import permutation
 from rampup.engines.torch_task import Classifier
+from rampup.recipes.digits.data import load_digits
 
 VALIDATION = 360
 MEAN, DEVIATION = 4.884, 6.017
@@ -20,9 +20,9 @@ class Digits(Classifier):
     classes = tuple("0123456789")
 
     def data(self) -> tuple[TensorData, TensorData]:
-        digits = load_digits()
-        images = torch.from_numpy(digits.data).float().sub_(MEAN).div_(DEVIATION)
-        labels = torch.from_numpy(digits.target).long()
+        pixels, digits = load_digits()
+        images = torch.from_numpy(pixels).float().sub_(MEAN).div_(DEVIATION)
+        labels = torch.from_numpy(digits)
         order = torch.from_numpy(permutation(0, 0, len(labels)))  # the same split for every seed and on every rank
         train, validation = order[VALIDATION:], order[:VALIDATION]
         return TensorData(images[train], labels[train]), TensorData(images[validation], labels[validation])
