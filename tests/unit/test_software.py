@@ -1,10 +1,12 @@
 """What a run runs in: what is chosen, and what the lines of shell really do, with a real bash, Lmod and venv."""
 
+import contextlib
 import json
 import os
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from site_software import LMOD, Site
 
-from rampup import software
+from rampup import environment, software
 from rampup.errors import RampupError, Refused
 from rampup.launchers.setup import environment_of
 from rampup.plan import program_of
@@ -324,3 +326,17 @@ def test_every_word_is_quoted() -> None:
     spec = make_spec({"env": f"/v/{odd}"}, modules=[odd], module_use=[f"/m/{odd}"], module_init=f"/i/{odd}")
     for word in (odd, f"/m/{odd}", f"/i/{odd}", f"/v/{odd}"):
         assert shlex.quote(word) in render(spec)
+
+
+def test_the_versions_that_a_run_records_are_those_that_pip_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for name in environment.PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    assert "torch" in found and environment.own_packages() == found
+    for name in ("TF.Keras-2.0.dist-info", "horovod-0.28-py3.11.egg-info", "numpy.egg-info"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "absent"), str(tmp_path)])
+    assert environment.own_packages() == {"tf_keras": "2.0", "horovod": "0.28"}
