@@ -4,6 +4,9 @@ The engine's only door to torch.distributed, apart from the gradients. With one 
 method does nothing, so the engine has no `if`.
 """
 
+import os
+import socket
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
@@ -19,6 +22,8 @@ from rampup.runtime.context import RankContext
 JOIN_LIMIT = timedelta(seconds=60)
 COLLECTIVE_LIMIT = timedelta(minutes=30)
 """Others wait so long while one rank saves or evaluates; a rank that dies is noticed at once, without it."""
+KNOCK_LIMIT = timedelta(seconds=30)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.25
 SIGNS_OF_A_LOST_PEER = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe")
 
 
@@ -81,7 +86,8 @@ class World:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         try:
-            store, rank, size = next(rendezvous("env://", timeout=JOIN_LIMIT))
+            left = JOIN_LIMIT - (knock() if self.rank else timedelta())
+            store, rank, size = next(rendezvous("env://", timeout=left))
             dist.init_process_group(self.backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_LIMIT)
         except (RuntimeError, ValueError) as error:  # DistStoreError is a RuntimeError
             raise RampupError(
@@ -97,3 +103,21 @@ class World:
                 f"the ranks do not form one world of {self.size}: their numbers add up to {found[0]:.0f}",
                 "RANK must be 0 to WORLD_SIZE - 1, each once",
             )
+
+
+def knock(limit: timedelta = KNOCK_LIMIT) -> timedelta:
+    """Wait until rank 0 listens, and tell how long that took; whoever waits in vain learns it from torch.
+
+    torch itself lets half a second pass after its first try, where a rank comes a moment before rank 0.
+    """
+    place = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", 0))
+    begun, pause = time.monotonic(), FIRST_PAUSE_S
+    while (waited := timedelta(seconds=time.monotonic() - begun)) < limit:
+        try:
+            socket.create_connection(place, timeout=5).close()
+        except OSError:
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE_S)
+        else:
+            break
+    return waited

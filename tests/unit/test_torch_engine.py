@@ -1,7 +1,10 @@
 """Parts of the torch engine that need no ranks: devices, precision, optimizers, the running loss."""
 
+import socket
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from rampup.engines.settings import TORCH
 from rampup.engines.torch_light import light
 from rampup.engines.torch_parts import RunningLoss, compiled
 from rampup.engines.torch_task import optimizer_of
+from rampup.engines.torch_world import knock
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 from rampup.runtime.settings import Settings
@@ -148,3 +152,17 @@ def test_any_nesting_moves_to_the_device() -> None:
     moved = torch_device.move({"x": [images], "y": (torch.ones(1), "name")}, CPU, channels_last=True)
     assert moved["x"][0].is_contiguous(memory_format=torch.channels_last)
     assert isinstance(moved["y"], tuple) and moved["y"][1] == "name"
+
+
+def test_a_rank_that_comes_first_knocks_until_somebody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
+    assert knock(timedelta(seconds=0.05)) >= timedelta(seconds=0.05), "in vain, and torch will tell"
+    later = Timer(0.2, server.listen)
+    later.start()
+    waited = knock()
+    later.join()
+    server.close()
+    assert timedelta(seconds=0.1) < waited < timedelta(seconds=20)
