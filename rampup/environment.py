@@ -56,8 +56,10 @@ def versions(env: str) -> dict[str, Any]:
 
 
 def own_packages() -> dict[str, str]:
-    """By the names of what pip leaves beside them, as NAME-VERSION.dist-info: importlib.metadata reads
-    all of each, and takes longer than everything else that is written before a run starts."""
+    """By the names of what pip leaves beside them, as NAME-VERSION.dist-info.
+
+    importlib.metadata reads all of each, longer than all else takes that is written before a run.
+    """
     versions: dict[str, str] = {}
     for place in sys.path:
         try:

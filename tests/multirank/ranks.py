@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 IMPORTED_ONCE = {"torch": ("torch", "torch._dynamo", "rampup.engines.torch"), "keras": ("rampup.engines.keras",)}
 IMPORTED_ONCE["lightning"] = ("rampup.engines.lightning", "lightning.pytorch.demos.boring_classes", "sklearn.datasets")
-"""Before the first fork, so that no rank has to. The first optimizer of a process imports torch._dynamo."""
+"""Before the first fork, so that no rank has to. DDP and torch's own optimizers import torch._dynamo."""
 ENDS_AFTER_S = 120
 HEARD_WITHIN_S = 30
 BLOCK = 16
