@@ -33,7 +33,7 @@ def test_no_rank_of_digits_imports_more_than_torch(cli: Any, ranks: int) -> None
     assert [imported(run, 1, rank) for rank in range(ranks)] == ["[] True"] * ranks
     # what a requeued job does: the checkpoint is loaded
     subprocess.run(supervisor_argv(run.path), env={**cli.env, **env}, check=True, timeout=120)
-    assert run.attempt(2).resumed_at() == 1
+    assert run.attempt(2).resume_step() == 1
     assert [imported(run, 2, rank) for rank in range(ranks)] == ["[] True"] * ranks
 
 

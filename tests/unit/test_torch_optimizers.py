@@ -178,7 +178,7 @@ def test_who_needs_the_compiler_has_the_stock_one(rule: str, changed: dict[str, 
 def test_no_compiler_is_imported() -> None:
     program = """
 import sys, torch
-from rampup.engines.torch.optimizers import light
+from rampup.engines.torch.optimizers import lighten
 for rule in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop):
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = lighten(rule)([weight], lr=0.1)
