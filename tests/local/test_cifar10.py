@@ -70,7 +70,7 @@ def test_resnet18_on_two_ranks_learns(cli: Any, cifar10: Path) -> None:
         "arch=resnet18",
         "samples=96",
         "batch_size=16",
-        "epochs=3",
+        "epochs=5",
         "lr=0.02",
         "crop=0",
         "cutout=0",
@@ -79,7 +79,7 @@ def test_resnet18_on_two_ranks_learns(cli: Any, cifar10: Path) -> None:
     losses = [
         row["train_loss"] for row in cli.json("show", run["id"], "--history") if "samples_s" in row
     ]
-    assert len(losses) == 3 and losses[-1] < 0.8 * losses[0], losses
+    assert len(losses) == 5 and losses[-1] < 0.8 * losses[0], losses
     kept = json.loads((Path(run["dir"]) / "attempts/1/evaluation.json").read_text())
     assert kept["classes"][3] == "cat" and sum(map(sum, kept["confusion"])) == 64
 

@@ -117,7 +117,8 @@ def optimizer_of(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
     places = {parameter.device.type for parameter in parameters}
     fused = places <= {"cpu", "cuda"} or None
     rule: Any = RULES[settings.optimizer]
-    if places == {"cpu"} and not settings.compile and settings.engine != "lightning":
+    compiles = settings.get("compile") or settings.get("engine") == "lightning"
+    if places == {"cpu"} and not compiles:
         rule = lighten(rule)
     momentum = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
     made: torch.optim.Optimizer = rule(
