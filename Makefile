@@ -3,14 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
 .PHONY: demo test test-failed check bench drill horovod-env clean
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+# what a first run needs
+$(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,lightning,keras,report,mlflow,wandb,dev]'
+	$(PIP) -e '.[torch]'
 	touch $@
 
-demo: $(VENV)/.ready  ## train something real on two ranks
+# and what the tests, the checks and the benchmarks need besides
+$(VENV)/.ready: $(VENV)/.demo
+	$(PIP) -e '.[torch,lightning,keras,report,mlflow,wandb,dev]'
+	touch $@
+
+demo: $(VENV)/.demo  ## train something real on two ranks
 	$(BIN)/rampup run digits --tasks-per-node 2
 
 test: $(VENV)/.ready  ## the whole test suite

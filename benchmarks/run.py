@@ -18,7 +18,17 @@ from typing import Any
 
 from msgspec import convert, to_builtins
 
-from benchmarks import checkpoints, control, images, keras, lightning, slurm, training, watching
+from benchmarks import (
+    checkpoints,
+    control,
+    first_step,
+    images,
+    keras,
+    lightning,
+    slurm,
+    training,
+    watching,
+)
 from benchmarks.measure import Line
 from rampup.core import hardware
 
@@ -27,6 +37,7 @@ JSON = Path("bench.json")
 Profiles = dict[str, dict[str, float]]
 PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "control": lambda profiles: control.lines(),
+    "start": lambda profiles: first_step.lines(),
     "training": lambda profiles: training.lines(),
     "keras": lambda profiles: keras.lines(),
     "images": lambda profiles: images.lines(),

@@ -1,5 +1,5 @@
-"""The command line: verbs are files in this folder, imported when they are used. Errors end here,
-in one place."""
+"""The command line: each verb is a file in this folder, imported when it is used. Every error ends
+here, in one place."""
 
 import importlib
 import signal
@@ -37,7 +37,7 @@ VERBS = {
 
 
 class Verbs(click.Group):
-    """Lists verbs from the table above and imports the one that is called."""
+    """Lists the verbs of the table above and imports only the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -75,8 +75,8 @@ def cli() -> None:
 
 
 def split_command(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-    """What follows `--` is the user's own command. click would drop the `--`, and with it where the
-    command begins."""
+    """Split off the user's own command, which follows `--`. click would drop the `--`, and with it
+    where the command begins."""
     words = list(argv)
     if words[:1] in (["run"], ["sweep"], ["drill"]) and "--" in words:
         at = words.index("--")

@@ -10,11 +10,11 @@ from msgspec import to_builtins
 
 from rampup.cli import output
 from rampup.cli.options import complete_cluster, json_option
-from rampup.config import clusters as load
+from rampup.config import clusters
 from rampup.errors import Refused
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
-TAKEN = (load.AUTO, "local")
+TAKEN = (clusters.AUTO, "local")
 
 
 @click.group()
@@ -26,7 +26,7 @@ def command() -> None:
 @json_option
 def list_clusters(as_json: bool) -> int:
     """All profiles; * marks those that fit this machine."""
-    found = [describe(name) for name in load.names()]
+    found = [describe(name) for name in clusters.names()]
     if as_json:
         output.emit_json(found)
         return 0
@@ -40,37 +40,22 @@ def list_clusters(as_json: bool) -> int:
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     about = f"can't be read: {row['problem']}" if row["problem"] else row["about"]
-    return (
-        row["name"],
-        "*" if row["here"] else "",
-        row["scheduler"],
-        row["launcher"],
-        row["from"],
-        about,
-    )
+    here = "*" if row["here"] else ""
+    return (row["name"], here, row["scheduler"], row["launcher"], row["from"], about)
 
 
 def describe(name: str) -> dict[str, Any]:
-    """One row; a file that can't be read is told, and hides no other."""
-    file = load.files()[name]
-    row = {
-        "name": name,
-        "from": "rampup" if file.parent == load.HERE else str(file),
-        "problem": None,
-    }
+    """Describe one profile; a file that can't be read is reported, and hides no other."""
+    file = clusters.files()[name]
+    origin = "rampup" if file.parent == clusters.HERE else str(file)
+    row: dict[str, Any] = {"name": name, "from": origin, "problem": None}
     try:
-        cluster = load.read(file).cluster
+        cluster = clusters.read(file).cluster
     except Refused as error:
-        return {
-            **row,
-            "here": False,
-            "scheduler": "",
-            "launcher": "",
-            "about": "",
-            "problem": error.message,
-        }
+        unknown = dict.fromkeys(("scheduler", "launcher", "about"), "")
+        return {**row, "here": False, **unknown, "problem": error.message}
     facts = {"scheduler": cluster.scheduler, "launcher": cluster.launcher, "about": cluster.about}
-    return {**row, "here": load.fits(cluster), **facts}
+    return {**row, "here": clusters.fits(cluster), **facts}
 
 
 @command.command("show")
@@ -78,7 +63,7 @@ def describe(name: str) -> dict[str, Any]:
 @json_option
 def show_cluster(name: str, as_json: bool) -> int:
     """One profile: every key, its value, and the file that says so."""
-    profile = load.find(name)
+    profile = clusters.find(name)
     rows = [
         {"key": key, "value": value, "origin": profile.origin(key)}
         for key, value in to_builtins(profile.cluster).items()
@@ -88,28 +73,26 @@ def show_cluster(name: str, as_json: bool) -> int:
         output.emit_json({"name": profile.cluster.name, "file": str(profile.file), "keys": rows})
         return 0
     print(f"{output.paint(profile.cluster.name, output.BOLD)}: {profile.file}")
-    flat = [
-        (key, value, row["origin"])
+    table = [
+        (key, format_value(value), row["origin"])
         for row in rows
-        for key, value in single(row["key"], row["value"])
+        for key, value in flatten(row["key"], row["value"])
     ]
-    output.table(
-        ("key", "value", "origin"), [(key, shown(value), origin) for key, value, origin in flat]
-    )
+    output.table(("key", "value", "origin"), table)
     output.next_step(f"rampup doctor --on {profile.cluster.name}")
     return 0
 
 
-def single(key: str, value: Any) -> list[tuple[str, Any]]:
-    """A table has a row for each of its keys."""
+def flatten(key: str, value: Any) -> list[tuple[str, Any]]:
+    """Return a row for each key of a table."""
     if isinstance(value, dict) and value:
         return [(f"{key}.{inner}", found) for inner, found in value.items()]
     return [(key, value or None if isinstance(value, dict) else value)]
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     if isinstance(value, list):
-        return " ".join(map(shown, value)) or "none"
+        return " ".join(map(format_value, value)) or "none"
     if isinstance(value, str):
         return value if value and value.isprintable() else json.dumps(value)
     return "none" if value is None else str(value).lower()
@@ -122,7 +105,7 @@ def probe(save: str | None, force: bool) -> int:
     """Draft a profile from the Slurm that answers here; nothing is submitted."""
     from rampup.schedulers.slurm.draft import draft
 
-    file = load.user_folder() / f"{save}.toml"
+    file = clusters.user_folder() / f"{save}.toml"
     if save is not None:
         check_name(save)
         if file.exists() and not force:

@@ -1,5 +1,5 @@
-"""`rampup drill`: break a run on purpose, in every way that the place allows, and show what is left
-of it."""
+"""`rampup drill`: inject faults into a run, all that the place allows, and show whether it
+recovers."""
 
 import contextlib
 import shutil
@@ -115,13 +115,13 @@ def hold(
             shutil.rmtree(root)
         elif root.exists():
             output.say(f"the runs are kept in {root}")
-    show(found, as_json)
+    show_result(found, as_json)
     return 0 if found.ok else 1
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C and a polite kill end the drill, and nothing interrupts the end itself."""
+    """Let Ctrl-C and SIGTERM end the drill; nothing interrupts the end itself."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):
@@ -145,14 +145,11 @@ def show_faults(spec: RunSpec, names: tuple[str, ...], as_json: bool) -> int:
     ]
     listed = [row for row in listed if not names or row[0] in names]
     if as_json:
-        output.emit_json(
-            [{"fault": name, "about": about, "why_not": why} for name, about, why in listed]
-        )
+        keys = ("fault", "about", "why_not")
+        output.emit_json([dict(zip(keys, row, strict=True)) for row in listed])
         return 0
-    output.table(
-        ("fault", "what is done", "here"),
-        [(name, about, f"no: {why}" if why else "yes") for name, about, why in listed],
-    )
+    rows = [(name, about, f"no: {why}" if why else "yes") for name, about, why in listed]
+    output.table(("fault", "what is done", "here"), rows)
     output.next_step("the same command without --dry-run")
     return 0
 
@@ -160,7 +157,7 @@ def show_faults(spec: RunSpec, names: tuple[str, ...], as_json: bool) -> int:
 # the table ----------------------------------------------------------------------------------------
 
 
-def show(found: "Result", as_json: bool) -> None:
+def show_result(found: "Result", as_json: bool) -> None:
     if as_json:
         from msgspec import to_builtins
 
@@ -170,15 +167,14 @@ def show(found: "Result", as_json: bool) -> None:
     for trial in found.trials:
         if not trial.ok:
             print(f"{trial.fault}: {trial.why}; see rampup show {trial.dir}")
-    output.next_step(
-        f"rampup why {found.bad[0].dir}"
-        if found.bad
-        else "the same with --on CLUSTER, or the real thing"
-    )
+    if found.bad:
+        output.next_step(f"rampup why {found.bad[0].dir}")
+    else:
+        output.next_step("the same with --on CLUSTER, or the real thing")
 
 
 def rows_of(found: "Result") -> list[tuple[str, ...]]:
-    """One row for each fault; of several kills the worst."""
+    """Return one row for each fault; of several kills the worst."""
     by_name: dict[str, list[Trial]] = {}
     for trial in found.trials:
         by_name.setdefault(trial.fault, []).append(trial)
@@ -201,11 +197,11 @@ def row_of(name: str, trials: list["Trial"]) -> tuple[str, ...]:
         str(max(trial.helped for trial in trials)),
         str(max(trial.redone for trial in trials)),
         f"{max(0.0, *(trial.lost_s for trial in trials)):.1f}",
-        equal_in_words([trial for trial in trials if trial.survived]),
+        equality_words([trial for trial in trials if trial.survived]),
     )
 
 
-def equal_in_words(trials: list["Trial"]) -> str:
+def equality_words(trials: list["Trial"]) -> str:
     if any(trial.equal is False for trial in trials):
         return "NO" if any(trial.promised for trial in trials) else "no, and not promised"
     if any(trial.equal is None for trial in trials):

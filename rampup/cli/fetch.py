@@ -1,5 +1,5 @@
-"""`rampup fetch`: brings a data set into the cache, on a machine that has internet; without a name,
-lists them."""
+"""`rampup fetch`: bring a data set into the cache, on a machine that has internet. Without a name
+it lists them."""
 
 import sys
 from pathlib import Path
@@ -45,7 +45,7 @@ def command(name: str | None, given: Path | None, dry_run: bool, as_json: bool) 
     elif dry_run:
         show_sources(named(name), given, as_json)
     else:
-        bring(named(name), given, as_json)
+        fetch_set(named(name), given, as_json)
     return 0
 
 
@@ -62,7 +62,7 @@ def list_sets(as_json: bool) -> None:
 
 
 def state_of(name: str) -> str:
-    """present, absent or damaged."""
+    """Return present, absent or damaged."""
     try:
         fetch.folder(name)
     except Refused:
@@ -104,16 +104,15 @@ def show_sources(data: DataSet, given: Path | None, as_json: bool) -> None:
     output.next_step(f"rampup fetch {data.name}")
 
 
-def bring(data: DataSet, given: Path | None, as_json: bool) -> None:
+def fetch_set(data: DataSet, given: Path | None, as_json: bool) -> None:
     with Bar(data.name) as bar:
         fetched = fetch.fetch(data.name, given, bar.say, bar.show)
     if as_json:
         output.emit_json({**describe(data, "present"), "source": fetched.source or None})
         return
     if fetched.source:
-        output.say(
-            f"{data.name}: {megabytes(data.size)} from {fetched.source}, verified, in {fetched.folder}"
-        )
+        origin = f"{megabytes(data.size)} from {fetched.source}"
+        output.say(f"{data.name}: {origin}, verified, in {fetched.folder}")
     else:
         output.say(f"{data.name}: already here, verified, in {fetched.folder}")
     output.next_step(f"rampup run {data.recipe}")
@@ -124,7 +123,7 @@ def megabytes(size: int) -> str:
 
 
 class Bar:
-    """One line that is drawn again and again; nothing at all where stderr is no terminal."""
+    """One line that is drawn again and again; nothing where stderr is not a terminal."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -143,12 +142,8 @@ class Bar:
         self.drawn = percent
         filled = BAR_WIDTH * done // total
         bar = "#" * filled + "-" * (BAR_WIDTH - filled)
-        print(
-            f"\r{self.name} [{bar}] {percent:3d} % of {megabytes(total)}",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
+        line = f"\r{self.name} [{bar}] {percent:3d} % of {megabytes(total)}"
+        print(line, end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         if self.drawn >= 0:

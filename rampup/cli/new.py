@@ -1,4 +1,4 @@
-"""`rampup new`: a small project of one's own that runs at once. Copies a folder of
+"""`rampup new`: create a small project that is ready to run. It copies a folder of
 rampup/templates, nothing else."""
 
 import shlex
@@ -44,7 +44,7 @@ def command(directory: Path, engine: str, dry_run: bool) -> int:
 
 
 def check_place(directory: Path) -> None:
-    """Nothing that is there already is overwritten."""
+    """Refuse a place where something would be overwritten."""
     if directory.exists() and not directory.is_dir():
         raise Refused(f"{directory} is a file", "name a directory that is not there yet")
     if directory.is_dir() and any(directory.iterdir()):
@@ -54,9 +54,8 @@ def check_place(directory: Path) -> None:
 
 
 def write(directory: Path, template: Path) -> None:
-    text = template.read_text(encoding="utf-8").replace(
-        "NAME", clean_name(directory.absolute().name)
-    )
+    name = clean_name(directory.absolute().name)
+    text = template.read_text(encoding="utf-8").replace("NAME", name)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / template.name).write_text(text, encoding="utf-8")

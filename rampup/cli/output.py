@@ -1,4 +1,4 @@
-"""How rampup speaks: stdout is data, stderr is for people.
+"""How every verb prints: stdout is data, stderr is for people.
 
 Three modes decide themselves: a terminal gets colour, a pipe plain lines, `--json` one JSON value
 on stdout and nothing else there. rich is imported by the progress bar alone, so that reading verbs
@@ -24,23 +24,23 @@ STATE_COLOURS = {
 }
 
 
-def colours(stream: Any) -> bool:
-    """Colour only on a real terminal: FORCE_COLOR in a batch job must not fill a log with
-    escapes."""
+def has_colours(stream: Any) -> bool:
+    """Tell whether to use colour: only on a real terminal, because FORCE_COLOR in a batch job must not
+    fill a log with escapes."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def paint(text: str, colour: str, stream: Any = None) -> str:
-    return f"\x1b[{colour}m{text}\x1b[0m" if colours(stream or sys.stdout) else text
+    return f"\x1b[{colour}m{text}\x1b[0m" if has_colours(stream or sys.stdout) else text
 
 
 def say(text: str = "") -> None:
-    """A line for the person at the terminal."""
+    """Print a line for the person at the terminal."""
     print(text, file=sys.stderr, flush=True)
 
 
 def next_step(command: str) -> None:
-    """The one line that ends every success: what a person would do now."""
+    """Print the line that ends every success: what a person would do now."""
     say(f"{paint('next:', BOLD, sys.stderr)} {command}")
 
 
@@ -51,7 +51,7 @@ def emit_json(value: Any) -> None:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
 ) -> None:
-    """Aligned columns on stdout; `right` names the columns of numbers."""
+    """Print aligned columns on stdout; `right` holds the indices of columns of numbers."""
     widths = [max(len(str(row[column])) for row in (head, *rows)) for column in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
@@ -67,7 +67,8 @@ def table(
 
 
 def fail(error: RampupError) -> NoReturn:
-    """One line what failed, a hint, and the exit code. The traceback only for who asks for it."""
+    """Print what failed and a hint, and exit with the error's code. RAMPUP_DEBUG shows the
+    traceback."""
     if os.environ.get("RAMPUP_DEBUG"):
         raise error
     say(f"{paint('error:', RED, sys.stderr)} {error.message}")
@@ -77,7 +78,7 @@ def fail(error: RampupError) -> NoReturn:
 
 
 def duration(seconds: float) -> str:
-    """4.2 s, 3 min 05 s, 2 h 14 min."""
+    """Write 4.2 s, 3 min 05 s or 2 h 14 min."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -87,7 +88,7 @@ def duration(seconds: float) -> str:
 
 
 def number(value: Any) -> str:
-    """A metric for people: four significant digits, thousands with commas."""
+    """Write a metric for people: four significant digits, thousands with commas."""
     if value is None:
         return "nan"  # JSON has no such number; the log tells which it was
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -100,5 +101,5 @@ def number(value: Any) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """1 rank, 2 ranks."""
+    """Write 1 rank, 2 ranks."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -7,7 +7,7 @@ from msgspec import to_builtins
 
 from rampup.cli import output
 from rampup.cli.options import complete_recipe, json_option
-from rampup.config import recipes as load
+from rampup.config import recipes
 
 
 @click.group()
@@ -19,7 +19,7 @@ def command() -> None:
 @json_option
 def list_recipes(as_json: bool) -> int:
     """All recipes, one line each."""
-    found = [load.load(name, Path.cwd()) for name in load.names()]
+    found = [recipes.load(name, Path.cwd()) for name in recipes.names()]
     if as_json:
         output.emit_json([to_builtins(recipe) for recipe in found])
         return 0
@@ -37,7 +37,7 @@ def list_recipes(as_json: bool) -> int:
 @json_option
 def show_recipe(name: str, as_json: bool) -> int:
     """One recipe and its settings."""
-    recipe = load.load(name, Path.cwd())
+    recipe = recipes.load(name, Path.cwd())
     if as_json:
         output.emit_json(to_builtins(recipe))
         return 0

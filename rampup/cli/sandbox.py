@@ -106,9 +106,8 @@ def up(
     size = f"{output.count(len(found.nodes), 'node')}, partitions normal, debug, long and urgent"
     output.say(f"sandbox {name} {f'is up after {took}' if started else 'was up already'}: {size}")
     if found.options != to_builtins(wanted):
-        output.say(
-            f"it keeps the options that it was started with; to change them: rampup sandbox down{named(name)}"
-        )
+        change = f"rampup sandbox down{name_words(name)}"
+        output.say(f"it keeps the options that it was started with; to change them: {change}")
     if as_json:
         output.emit_json(to_builtins(found))
         return 0
@@ -130,33 +129,28 @@ def show_status(name: str, as_json: bool) -> int:
     print(f"sandbox {name}: {output.paint(found.state, STATE_COLOURS[found.state])}")
     if found.state == "down":
         others = [other for other in list_sandboxes() if other != name]
-        output.next_step(
-            f"rampup sandbox status --name {others[0]}"
-            if others
-            else f"rampup sandbox up{named(name)}"
-        )
+        if others:
+            output.next_step(f"rampup sandbox status --name {others[0]}")
+        else:
+            output.next_step(f"rampup sandbox up{name_words(name)}")
         return code
-    draw(found)
+    show_details(found)
     output.next_step(
-        f"rampup run digits --on {name}" if code == 0 else f"rampup sandbox up{named(name)}"
+        f"rampup run digits --on {name}" if code == 0 else f"rampup sandbox up{name_words(name)}"
     )
     return code
 
 
-def draw(found: Status) -> None:
+def show_details(found: Status) -> None:
     print(f"export SLURM_CONF={found.slurm_conf}")
     print()
-    output.table(
-        ("daemon", "pid"),
-        [(daemon, "gone" if pid is None else str(pid)) for daemon, pid in found.daemons.items()],
-    )
+    pids = {name: "gone" if pid is None else str(pid) for name, pid in found.daemons.items()}
+    output.table(("daemon", "pid"), list(pids.items()))
     for rows in (found.nodes, found.jobs):
         if rows:
             print()
-            output.table(
-                [column.replace("_", " ") for column in rows[0]],
-                [tuple(row.values()) for row in rows],
-            )
+            head = [column.replace("_", " ") for column in rows[0]]
+            output.table(head, [tuple(row.values()) for row in rows])
 
 
 @command.command("down")
@@ -168,9 +162,9 @@ def down(name: str) -> int:
         output.say(f"sandbox {name} is gone after {output.duration(time.monotonic() - began)}")
     else:
         output.say(f"there is no sandbox {name}; known: {', '.join(list_sandboxes()) or 'none'}")
-    output.next_step(f"rampup sandbox up{named(name)}")
+    output.next_step(f"rampup sandbox up{name_words(name)}")
     return 0
 
 
-def named(name: str) -> str:
+def name_words(name: str) -> str:
     return "" if name == DEFAULT_NAME else f" --name {name}"

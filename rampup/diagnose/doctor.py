@@ -15,7 +15,7 @@ from rampup.diagnose.checks import machine
 from rampup.diagnose.checks.storage import data_set, runs_root_room, runs_root_writable
 from rampup.schedulers import find_scheduler
 
-FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "torch", "lightning": ""}
+FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "", "lightning": ""}
 FRAMEWORKS |= {"tensorflow": "", "tf-keras": ""}
 """Each with the extra that brings it; one without is named only where it is installed."""
 GOOD_MEMORY_MB, GOOD_SHM_MB = 1000, 500

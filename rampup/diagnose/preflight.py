@@ -7,19 +7,19 @@ in the rooms of the schedulers.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
 from rampup.diagnose.checks import request, software
 from rampup.diagnose.checks.storage import runs_root_room, runs_root_writable
 from rampup.errors import Refused
-from rampup.runs.plan import CheckedPlan, Plan
-from rampup.schedulers import find_scheduler
+from rampup.runs.plan import CheckedPlan, Plan, outline_plan
 
 
 def preflight(plan: Plan) -> CheckedPlan:
     """Refuse a run that can't work, before anything of it is written; notes come with the result."""
-    spec, root = plan.spec, plan.run_dir.parent
+    root = plan.run_dir.parent
     of_software = (software.environment, software.imports)
     of_resources = (
         request.trial,
@@ -29,11 +29,10 @@ def preflight(plan: Plan) -> CheckedPlan:
         request.ranks_and_gpus,
     )
     checks = (*of_software, request.data, *of_resources, request.precision, request.program)
-    findings = [finding for check in checks for finding in refuse_problems(check(spec))]
+    findings = [finding for check in checks for finding in refuse_problems(check(plan))]
     findings += refuse_problems(runs_root_writable(root))
     findings += refuse_problems(runs_root_room(root))
-    scheduler = find_scheduler(spec.cluster.scheduler)
-    findings += refuse_problems(scheduler.check(spec, root, plan.script))
+    findings += refuse_problems(plan.scheduler.check(plan.spec, root, plan.script))
     notes = tuple(finding for finding in findings if finding.level == "note")
     return CheckedPlan(plan, notes)
 
@@ -41,10 +40,11 @@ def preflight(plan: Plan) -> CheckedPlan:
 def preflight_alike(spec: RunSpec) -> None:
     """For a run that differs from one that has passed in its settings alone: refuse what those can
     spoil."""
+    plan = outline_plan(spec, Path())
     of_needs = (software.imports, request.data)
     of_settings = (request.size, request.launcher, request.device, request.precision)
     for check in (*of_needs, *of_settings, request.program):
-        for _ in refuse_problems(check(spec)):
+        for _ in refuse_problems(check(plan)):
             continue
 
 

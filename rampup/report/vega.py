@@ -276,7 +276,8 @@ def make_bundle() -> str:
     import vl_convert
 
     # its types want a snippet; without one it is altair's own bundle
-    return vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
+    script: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    return script.replace("</script", "<\\/script")
 
 
 def keep_bundle(script: str, file: Path) -> None:

@@ -6,21 +6,32 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from rampup.core import environment
+from rampup.core.engines import find_engine
+from rampup.core.engines.base import EngineInfo
 from rampup.core.finding import Finding
-from rampup.core.spec import Cluster, RunSpec
+from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
 from rampup.errors import Refused
+from rampup.launchers import find_launcher
+from rampup.launchers.base import Launcher
 from rampup.schedulers import find_scheduler
+from rampup.schedulers.base import Scheduler
 
 
-class Plan(Struct, frozen=True):
-    """A run that could be made: where it will live, and the script that its scheduler gets."""
+class Plan(Struct, frozen=True, kw_only=True):
+    """A run that could be made: its roles, where it will live, and the script that its scheduler
+    gets."""
 
     spec: RunSpec
     run_dir: Path
-    script: str | None
+    scheduler: Scheduler
+    launcher: Launcher
+    engine: EngineInfo | None
+    """None for a command, and for a recipe that is a script."""
+    script: str | None = None
     """job.sh; None where the scheduler starts no script."""
 
 
@@ -38,19 +49,26 @@ class CheckedPlan(Struct, frozen=True):
 
 
 def make_plan(spec: RunSpec, run_dir: Path) -> Plan:
-    check_launcher(spec.cluster)
-    scheduler = find_scheduler(spec.cluster.scheduler)
-    return Plan(spec, run_dir, scheduler.render_script(spec, run_dir))
+    """The whole plan. The script is rendered here, once for every submission."""
+    plan = outline_plan(spec, run_dir)
+    return replace(plan, script=plan.scheduler.render_script(spec, run_dir))
 
 
-def check_launcher(cluster: Cluster) -> None:
-    """Refuse a launcher that can't work inside what the scheduler grants."""
-    known = find_scheduler(cluster.scheduler).launchers
-    if cluster.launcher not in known:
+def outline_plan(spec: RunSpec, run_dir: Path) -> Plan:
+    """The plan without the script, for checks of many runs that differ in their settings alone."""
+    cluster, scheduler = spec.cluster, find_scheduler(spec.cluster.scheduler)
+    if cluster.launcher not in scheduler.launchers:
         raise Refused(
             f"cluster {cluster.name} can't start ranks with launcher {cluster.launcher!r}",
-            f"with scheduler {cluster.scheduler}: {', '.join(known)}",
+            f"with scheduler {cluster.scheduler}: {', '.join(scheduler.launchers)}",
         )
+    return Plan(
+        spec=spec,
+        run_dir=run_dir,
+        scheduler=scheduler,
+        launcher=find_launcher(cluster.launcher),
+        engine=find_engine(spec.recipe.engine) if spec.recipe else None,
+    )
 
 
 def find_program(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:

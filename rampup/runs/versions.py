@@ -96,15 +96,26 @@ def versions(env: str) -> dict[str, Any]:
 
 
 def own_packages() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
+    """By the names of what pip leaves beside them, as NAME-VERSION.dist-info.
 
-    found = {}
-    for name in PACKAGES:
+    importlib.metadata reads all of each, longer than all else takes that is written before a run.
+    """
+    versions: dict[str, str] = {}
+    for place in sys.path:
         try:
-            found[name] = version(name)
-        except PackageNotFoundError:
+            names = os.listdir(place or os.curdir)
+        except OSError:  # a zip file, or nothing
             continue
-    return found
+        for stem, _, kind in (name.rpartition(".") for name in names):
+            if kind in ("dist-info", "egg-info"):
+                package, dash, version = stem.partition("-")
+                if dash:  # the last part of an egg's is -py3.11
+                    versions.setdefault(_plain(package), version.partition("-")[0])
+    return {name: versions[_plain(name)] for name in PACKAGES if _plain(name) in versions}
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_").replace(".", "_")
 
 
 def variables() -> dict[str, str]:

@@ -17,6 +17,7 @@ from rampup.core.engines import lightning as lightning_info
 from rampup.core.spec import RunSpec
 from rampup.diagnose.preflight import preflight
 from rampup.errors import RampupError, Refused
+from rampup.runs.plan import make_plan
 
 MODULE = """
     from typing import Literal, Optional, Union
@@ -294,7 +295,9 @@ def test_a_module_without_validation_is_a_note(project: Path) -> None:
     assert notes(project, "pkg.model:Sure") == notes(project, "pkg.model:Odd") == []
     told = [
         finding.cause
-        for finding in preflight(spec_of(project, "pkg.model:Child"), project / "runs")
+        for finding in preflight(
+            make_plan(spec_of(project, "pkg.model:Child"), project / "runs" / "run")
+        ).notes
     ]
     assert any("Child has no validation_step" in cause for cause in told)
 

@@ -29,7 +29,7 @@ IMPORTED_ONCE["lightning"] = (
     "lightning.pytorch.demos.boring_classes",
     "sklearn.datasets",
 )
-"""Before the first fork, so that no rank has to. The first optimizer of a process imports
+"""Before the first fork, so that no rank has to. DDP and torch's own optimizers import
 torch._dynamo."""
 ENDS_AFTER_S = 120
 HEARD_WITHIN_S = 30

@@ -116,8 +116,10 @@ def test_preflight_is_quick(sandbox: Sandbox) -> None:
         "import time; from pathlib import Path\n"
         "from rampup.config.resolve import Request, resolve\n"
         "from rampup.diagnose.preflight import preflight\n"
+        "from rampup.runs.plan import make_plan\n"
         f"spec = resolve(Request(command=('true',), on={sandbox.name!r}), Path.cwd())\n"
-        "begun = time.monotonic(); preflight(spec, Path.cwd() / 'runs'); print(time.monotonic() - begun)"
+        "begun = time.monotonic(); preflight(make_plan(spec, Path.cwd() / 'runs' / 'x'))\n"
+        "print(time.monotonic() - begun)"
     )
     assert min(float(sandbox.run(sys.executable, "-c", code)) for _ in range(3)) < 0.5
 

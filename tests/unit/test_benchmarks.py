@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import run, watching
+from benchmarks import first_step, run, watching
 from benchmarks.measure import Line, faster, not_slower
 
 PAIRS = [(1.0, 4.0), (2.0, 6.0), (1.0, 9.0)]
@@ -77,3 +77,7 @@ def test_a_missed_bound_is_seen(
     assert "**no**" in capsys.readouterr().out and (tmp_path / "bench.json").exists()
     del lines[1]
     assert run.main([]) == 0
+
+
+def test_a_rank_tells_of_its_first_step_among_other_lines() -> None:
+    assert first_step.told("a note\nstepped 1700000000.5 2.25\nepoch=1/1\n") == (1700000000.5, 2.25)

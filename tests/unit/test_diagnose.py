@@ -19,7 +19,7 @@ from rampup.diagnose.checks import machine, request, storage
 from rampup.diagnose.doctor import doctor
 from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused
-from rampup.runs.plan import make_plan
+from rampup.runs.plan import make_plan, outline_plan
 from rampup.schedulers.slurm import check as slurm
 
 RECIPE = RecipeInfo(
@@ -189,9 +189,8 @@ def test_a_gpu_reserved_and_not_used(tmp_path: Path) -> None:
     ("engine", 4, 0, None),
 ])  # fmt: skip
 def test_ranks_and_gpus(kind: Any, ranks: int, gpus: int, level: str | None) -> None:
-    found = list(
-        request.ranks_and_gpus(replace(asking(tasks_per_node=ranks, gpus_per_node=gpus), kind=kind))
-    )
+    spec = replace(asking(tasks_per_node=ranks, gpus_per_node=gpus), kind=kind)
+    found = list(request.ranks_and_gpus(outline_plan(spec, Path("/runs/x"))))
     assert [finding.level for finding in found] == ([level] if level else [])
     assert all(finding.remedy == f"--tasks-per-node {gpus}" for finding in found)
 
@@ -210,7 +209,8 @@ def test_gpus_without_a_rank_are_noted_once_and_not_for_keras(
             resources=Resources(gpus_per_node=4, tasks_per_node=2),
             cluster=cluster,
         )
-        findings = [*request.device(spec), *request.ranks_and_gpus(spec)]
+        plan = outline_plan(spec, Path("/runs/x"))
+        findings = [*request.device(plan), *request.ranks_and_gpus(plan)]
         assert [finding.cause for finding in findings] == noted
 
 

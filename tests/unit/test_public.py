@@ -42,7 +42,7 @@ EXPORTED = {
 }
 """Users depend on these names: take none away."""
 HEAVY = ("torch", "tensorflow", "tf_keras", "lightning", "numpy", "sklearn")
-FOR_CONTRIBUTORS = ("add-a-launcher.md",)
+FOR_CONTRIBUTORS = ("add-a-launcher.md", "add-a-scheduler.md")
 """Pages about code that becomes a part of the package."""
 
 IMPORT = re.compile(r"^\s*(?:from\s+(rampup[\w.]*)\s+import\s+(.+)|import\s+(rampup[\w.]*))", re.M)

@@ -25,8 +25,8 @@ from rampup.core.spec import RecipeInfo
 from rampup.datasets import fetch
 from rampup.diagnose.doctor import doctor
 from rampup.schedulers.slurm import check as slurm
-from rampup.schedulers.slurm import mounts as storage
 from rampup.schedulers.slurm import site as slurm_site
+from rampup.schedulers.slurm import storage
 from rampup.schedulers.slurm import storage as shared_storage
 from rampup.schedulers.slurm import survey as slurm_survey
 from rampup.schedulers.slurm.site import Partition

@@ -1,11 +1,13 @@
 """What a run runs in: what is chosen, and what the lines of shell really do, with a real bash, Lmod
 and venv."""
 
+import contextlib
 import json
 import os
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from rampup.core import environment as software
 from rampup.core.spec import RecipeInfo, RunSpec
 from rampup.errors import RampupError, Refused
 from rampup.rundir.files import AttemptDir
+from rampup.runs import versions as environment
 from rampup.runs.create import pin_python
 from rampup.runs.plan import find_program
 from rampup.runtime.environment import environment_of
@@ -421,3 +424,17 @@ def test_every_word_is_quoted() -> None:
     )
     for word in (odd, f"/m/{odd}", f"/i/{odd}", f"/v/{odd}"):
         assert shlex.quote(word) in render(spec)
+
+
+def test_the_versions_that_a_run_records_are_those_that_pip_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for name in environment.PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    assert "torch" in found and environment.own_packages() == found
+    for name in ("TF.Keras-2.0.dist-info", "horovod-0.28-py3.11.egg-info", "numpy.egg-info"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "absent"), str(tmp_path)])
+    assert environment.own_packages() == {"tf_keras": "2.0", "horovod": "0.28"}

@@ -1,8 +1,11 @@
 """Parts of the torch engine that need no ranks: devices, precision, optimizers, the running
 loss."""
 
+import socket
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -15,8 +18,10 @@ from rampup.core.hardware import bf16_is_fast
 from rampup.core.settings import Settings
 from rampup.data.memory import TensorData
 from rampup.engines.torch import device as torch_device
+from rampup.engines.torch.optimizers import lighten
 from rampup.engines.torch.parts import RunningLoss, compile_model
 from rampup.engines.torch.task import optimizer_of
+from rampup.engines.torch.world import knock
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
@@ -116,7 +121,7 @@ def test_optimizers_are_fused(name: str, kind: type) -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
     optimizer = optimizer_of(settings, model)
-    assert type(optimizer) is kind
+    assert type(optimizer) is lighten(kind)
     (group,) = optimizer.param_groups
     assert (group["lr"], group["weight_decay"], group["fused"]) == (0.3, 0.1, True)
     assert len(group["params"]) == 1 and group.get("momentum", 0.8) == 0.8
@@ -161,3 +166,19 @@ def test_any_nesting_moves_to_the_device() -> None:
     )
     assert moved["x"][0].is_contiguous(memory_format=torch.channels_last)
     assert isinstance(moved["y"], tuple) and moved["y"][1] == "name"
+
+
+def test_a_rank_that_comes_first_knocks_until_somebody_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
+    assert knock(timedelta(seconds=0.05)) >= timedelta(seconds=0.05), "in vain, and torch will tell"
+    later = Timer(0.2, server.listen)
+    later.start()
+    waited = knock()
+    later.join()
+    server.close()
+    assert timedelta(seconds=0.1) < waited < timedelta(seconds=20)

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rampup.core import environment as software
-from rampup.core.engines import find_engine
-from rampup.core.engines.base import EngineInfo
 from rampup.core.finding import Finding, Level
 from rampup.core.spec import RunSpec
 from rampup.diagnose.checks import machine
@@ -19,23 +17,26 @@ from rampup.diagnose.checks.storage import data_set
 from rampup.errors import nearest
 from rampup.launchers import find_launcher
 from rampup.runs.code import script_index
-from rampup.schedulers import find_scheduler
+from rampup.runs.plan import Plan
 
 
-def data(spec: RunSpec) -> Iterator[Finding]:
+def data(plan: Plan) -> Iterator[Finding]:
+    spec = plan.spec
     for name in spec.recipe.data if spec.recipe else ():
         yield from data_set(name, absent="problem")
 
 
-def trial(spec: RunSpec) -> Iterator[Finding]:
+def trial(plan: Plan) -> Iterator[Finding]:
     """--smoke tries a job script, so there must be one."""
-    if spec.smoke and is_here(spec):
+    spec = plan.spec
+    if spec.smoke and plan.scheduler.is_here:
         cause = f"--smoke tries a job script, and {spec.cluster.name} has none"
         yield _problem("smoke", cause, "add --on CLUSTER, or try max_steps=1")
 
 
-def size(spec: RunSpec) -> Iterator[Finding]:
+def size(plan: Plan) -> Iterator[Finding]:
     """How many machines and ranks."""
+    spec = plan.spec
     asked, cluster = spec.resources, spec.cluster
     for key, value, most in (
         ("nodes", asked.nodes, cluster.max_nodes),
@@ -49,39 +50,40 @@ def size(spec: RunSpec) -> Iterator[Finding]:
                 f"{key} is {value}, cluster {cluster.name} allows {allowed}",
                 f"--{option} {most or 1}",
             )
-    if is_here(spec) and asked.nodes > 1:
+    if plan.scheduler.is_here and asked.nodes > 1:
         yield _problem(
             "size", f"nodes is {asked.nodes}, and this is one machine", "--nodes 1, or --on CLUSTER"
         )
     cpus = machine.cpus().allowed
-    if is_here(spec) and (asked.cpus_per_task or 0) > cpus:
+    if plan.scheduler.is_here and (asked.cpus_per_task or 0) > cpus:
         yield _problem(
             "size",
             f"cpus_per_task is {asked.cpus_per_task}, this machine has {cpus}",
             f"--cpus-per-task {cpus}",
         )
-    engine = engine_of(spec)
+    engine = plan.engine
     # a rank says the same, after hours in a queue
     limit = engine.explain_rank_limit(spec.train, asked.world_size) if engine else None
     if limit is not None:
         yield _problem("size", *limit)
 
 
-def launcher(spec: RunSpec) -> Iterator[Finding]:
+def launcher(plan: Plan) -> Iterator[Finding]:
     """The program that starts the ranks is there, and starts ranks of MPI where the run needs
     them."""
-    chosen, engine = find_launcher(spec.cluster.launcher), engine_of(spec)
+    spec = plan.spec
+    chosen, engine = plan.launcher, plan.engine
     setting = engine.find_mpi_need(spec.train, spec.resources.world_size) if engine else ""
     if setting and not chosen.knows_mpi(spec):
         cause = f"{setting} needs ranks that MPI has started, and the launcher {chosen.name} starts plain ones"
         able = [
             f"--launcher {name}"
-            for name in find_scheduler(spec.cluster.scheduler).launchers
+            for name in plan.scheduler.launchers
             if find_launcher(name).starts_mpi
         ]
         yield _problem("launcher", cause, ", or ".join(sorted(able)))
     program = chosen.program_here
-    is_missing = program and is_here(spec) and shutil.which(program) is None
+    is_missing = program and plan.scheduler.is_here and shutil.which(program) is None
     if is_missing and not _may_come_in_the_job(spec):
         cause = f"--launcher {chosen.name}, and there is no {program} on this machine"
         yield _problem(
@@ -89,7 +91,8 @@ def launcher(spec: RunSpec) -> Iterator[Finding]:
         )
 
 
-def device(spec: RunSpec) -> Iterator[Finding]:
+def device(plan: Plan) -> Iterator[Finding]:
+    spec = plan.spec
     asked = spec.resources.gpus_per_node
     if asked < 0:
         yield _problem("gpus", f"gpus_per_node is {asked}", "--gpus-per-node 0")
@@ -101,21 +104,22 @@ def device(spec: RunSpec) -> Iterator[Finding]:
     if (
         spec.kind == "engine"
         and spec.train.get("device") == "cuda"
-        and is_here(spec)
+        and plan.scheduler.is_here
         and not machine.gpus()
     ):
         yield _problem("gpus", "device=cuda, and this machine has no GPU", "device=auto")
-    if asked > 0 and is_here(spec) and asked > (seen := len(machine.gpus())):
+    if asked > 0 and plan.scheduler.is_here and asked > (seen := len(machine.gpus())):
         yield _problem(
             "gpus", f"gpus_per_node is {asked}, this machine has {seen}", f"--gpus-per-node {seen}"
         )
 
 
-def ranks_and_gpus(spec: RunSpec) -> Iterator[Finding]:
+def ranks_and_gpus(plan: Plan) -> Iterator[Finding]:
     """One rank drives one GPU. A command of the user's own may do it in another way, and Keras does
     (mirrored)."""
+    spec = plan.spec
     ranks, gpus = spec.resources.tasks_per_node, spec.resources.gpus_per_node
-    engine = engine_of(spec)
+    engine = plan.engine
     takes_several = engine is not None and not engine.one_gpu_per_rank
     if gpus <= 0 or ranks == gpus or (ranks < gpus and takes_several):
         return
@@ -132,19 +136,21 @@ def ranks_and_gpus(spec: RunSpec) -> Iterator[Finding]:
     )
 
 
-def precision(spec: RunSpec) -> Iterator[Finding]:
+def precision(plan: Plan) -> Iterator[Finding]:
+    spec = plan.spec
     wanted = str(spec.train.get("precision")) if spec.kind == "engine" else ""
-    if not wanted.startswith(("fp16", "16-", "bf16")) or not _computes_on_cpu(spec):
+    if not wanted.startswith(("fp16", "16-", "bf16")) or not _computes_on_cpu(plan):
         return
     if not wanted.startswith("bf16"):
         yield _problem("fp16", f"precision={wanted} does not train on a CPU", "precision=fp32")
-    elif is_here(spec) and not _bf16_is_fast():
+    elif plan.scheduler.is_here and not _bf16_is_fast():
         slow = "this CPU has neither AVX512-BF16 nor AMX and would be about 10 times slower than with fp32"
         yield _problem("bf16", f"precision={wanted}: {slow}", "precision=fp32")
 
 
-def program(spec: RunSpec) -> Iterator[Finding]:
+def program(plan: Plan) -> Iterator[Finding]:
     """The user's own command: what it starts must be there."""
+    spec = plan.spec
     if not spec.command:
         return
     cwd, first = Path(spec.cwd), spec.command[0]
@@ -192,23 +198,15 @@ def _similar(cwd: Path, script: str) -> str:
     return nearest(Path(script).name, there[:20]) if there else f"there is no script in {place}"
 
 
-def _computes_on_cpu(spec: RunSpec) -> bool:
+def _computes_on_cpu(plan: Plan) -> bool:
+    spec = plan.spec
     wish = spec.train.get("device")
     if wish != "auto":
         return wish == "cpu"
-    if not is_here(spec):
+    if not plan.scheduler.is_here:
         return spec.resources.gpus_per_node == 0
     hidden = spec.resources.devices == []
     return hidden or not (machine.gpus() or machine.has_apple_gpu())
-
-
-def is_here(spec: RunSpec) -> bool:
-    """Whether the run stays on this machine."""
-    return find_scheduler(spec.cluster.scheduler).is_here
-
-
-def engine_of(spec: RunSpec) -> EngineInfo | None:
-    return find_engine(spec.recipe.engine) if spec.recipe else None
 
 
 def _bf16_is_fast() -> bool:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from rampup.config.recipes import HERE as BUILTIN
 from rampup.core import environment as software
-from rampup.core.engines import find_engine
+from rampup.core.engines.base import EngineInfo
 from rampup.core.finding import Finding
 from rampup.core.spec import RecipeInfo, RunSpec
 from rampup.errors import RampupError
-from rampup.schedulers import find_scheduler
+from rampup.runs.plan import Plan
 
 ABSENT = (
     "import sys, importlib.util as i; print(*[m for m in sys.argv[1:] if i.find_spec(m) is None])"
@@ -40,8 +40,9 @@ ASK_WITHIN_S = 60.0
 OTHERS = "--env is the path of a venv, conda:NAME, container:IMAGE.sif, or none"
 
 
-def environment(spec: RunSpec) -> Iterator[Finding]:
+def environment(plan: Plan) -> Iterator[Finding]:
     """The modules have a list, and the environment is there."""
+    spec = plan.spec
     chosen = software.of(spec, Path("/"))
     kind, rest = software.kind_of(chosen.env)
     if kind == "venv":
@@ -49,7 +50,7 @@ def environment(spec: RunSpec) -> Iterator[Finding]:
     elif kind == "conda":
         yield from _conda(rest, bool(chosen.modules))
     elif kind == "container":
-        yield from _container(spec, rest, bool(chosen.modules))
+        yield from _container(plan, rest, bool(chosen.modules))
     elif (
         software.listed(spec)
         and not spec.resources.software
@@ -58,9 +59,9 @@ def environment(spec: RunSpec) -> Iterator[Finding]:
         yield from _active_but_unused()
 
 
-def imports(spec: RunSpec) -> Iterator[Finding]:
+def imports(plan: Plan) -> Iterator[Finding]:
     """A recipe's modules, and rampup itself, in the Python that will run it."""
-    recipe = spec.recipe
+    spec, recipe, engine = plan.spec, plan.spec.recipe, plan.engine
     if recipe is None:
         return
     for cause, remedy in recipe.notes:
@@ -73,46 +74,42 @@ def imports(spec: RunSpec) -> Iterator[Finding]:
             f"what {recipe.name} imports: seen in the job alone, inside {kind}:{path}",
         )
         return
-    needed = [*recipe.requires, *_by_settings(spec)]
+    needed = [*recipe.requires, *_by_settings(plan)]
     if kind == "venv":
-        yield from _in_venv(
-            spec, recipe, path, ["rampup", *needed] if _needs_rampup(spec) else needed
-        )
+        modules = ["rampup", *needed] if _needs_rampup(spec) else needed
+        yield from _in_venv(plan, recipe, path, modules)
         return
     for module in needed:
         if find_spec(module.partition(".")[0]) is None:
-            cause = f"{_who_needs(spec, module)} needs {module}, which is not installed"
-            yield _problem("software", cause, _how_to_get(recipe, "pip", module))
-    yield from _installed(recipe)
+            cause = f"{_who_needs(plan, recipe, module)} needs {module}, which is not installed"
+            yield _problem("software", cause, _how_to_get(plan, recipe, "pip", module))
+    if engine is not None and engine.checks_versions:
+        yield from _installed(engine)
 
 
-def _installed(recipe: RecipeInfo) -> Iterator[Finding]:
-    engine = find_engine(recipe.engine)
+def _installed(engine: EngineInfo) -> Iterator[Finding]:
     try:
-        if engine is not None and engine.checks_versions:
-            engine.check_installed()
+        engine.check_installed()
     except RampupError as error:
         yield _problem("software", error.message, error.hint)
 
 
-def _by_settings(spec: RunSpec) -> dict[str, str]:
+def _by_settings(plan: Plan) -> dict[str, str]:
     """The modules that a setting needs, with that setting."""
-    assert spec.recipe is not None
-    engine = find_engine(spec.recipe.engine)
+    spec, engine = plan.spec, plan.engine
     needed = engine.find_modules(spec.train, spec.resources.world_size) if engine else {}
-    return {**needed, **spec.recipe.also}
+    return {**needed, **(spec.recipe.also if spec.recipe else {})}
 
 
-def _who_needs(spec: RunSpec, *modules: str) -> str:
-    assert spec.recipe is not None
-    settings = [setting for module, setting in _by_settings(spec).items() if module in modules]
-    return " with ".join([f"recipe {spec.recipe.name}", *settings])
+def _who_needs(plan: Plan, recipe: RecipeInfo, *modules: str) -> str:
+    settings = [setting for module, setting in _by_settings(plan).items() if module in modules]
+    return " with ".join([f"recipe {recipe.name}", *settings])
 
 
-def _how_to_get(recipe: RecipeInfo, pip: str, *modules: str) -> str:
+def _how_to_get(plan: Plan, recipe: RecipeInfo, pip: str, *modules: str) -> str:
     """By an extra of rampup's, where it brings a module in a version that works, or by the module's
     own name."""
-    engine = find_engine(recipe.engine)
+    engine = plan.engine
     if engine is not None and len(modules) == 1 and modules[0] in engine.builds:
         return engine.builds[modules[0]]
     extras = {module: recipe.extra for module in ("rampup", *recipe.requires) if recipe.extra}
@@ -127,7 +124,8 @@ def _needs_rampup(spec: RunSpec) -> bool:
     return spec.kind == "engine" or ours
 
 
-def _in_venv(spec: RunSpec, recipe: RecipeInfo, path: str, needed: list[str]) -> Iterator[Finding]:
+def _in_venv(plan: Plan, recipe: RecipeInfo, path: str, needed: list[str]) -> Iterator[Finding]:
+    spec, engine = plan.spec, plan.engine
     python = f"{path}/bin/python"
     told, failure = _answer(python, ABSENT, *(module.partition(".")[0] for module in needed))
     absent = told.split()
@@ -146,12 +144,13 @@ def _in_venv(spec: RunSpec, recipe: RecipeInfo, path: str, needed: list[str]) ->
                 "software", cause, f"make it anew: python -m venv --clear {shlex.quote(path)}"
             )
     elif absent:
-        cause = f"{_who_needs(spec, *absent)} needs {' and '.join(absent)}, which the environment {path} has not"
+        who = _who_needs(plan, recipe, *absent)
+        cause = f"{who} needs {' and '.join(absent)}, which the environment {path} has not"
         yield _problem(
-            "software", cause, _how_to_get(recipe, f"{shlex.quote(python)} -m pip", *absent)
+            "software", cause, _how_to_get(plan, recipe, f"{shlex.quote(python)} -m pip", *absent)
         )
-    elif (engine := find_engine(recipe.engine)) is not None and engine.checks_versions:
-        yield from _installed_in(python, recipe.engine)
+    elif engine is not None and engine.checks_versions:
+        yield from _installed_in(python, engine.name)
 
 
 def _installed_in(python: str, engine: str) -> Iterator[Finding]:
@@ -247,7 +246,8 @@ def _conda(name: str, by_modules: bool) -> Iterator[Finding]:
             )
 
 
-def _container(spec: RunSpec, image: str, by_modules: bool) -> Iterator[Finding]:
+def _container(plan: Plan, image: str, by_modules: bool) -> Iterator[Finding]:
+    spec = plan.spec
     if not image:
         yield _problem(
             "environment", "--env container: names no image", "--env container:IMAGE.sif"
@@ -272,7 +272,7 @@ def _container(spec: RunSpec, image: str, by_modules: bool) -> Iterator[Finding]
     if shutil.which("apptainer") or shutil.which("singularity"):
         return
     cause = "there is neither apptainer nor singularity on this machine"
-    if find_scheduler(spec.cluster.scheduler).is_here and not by_modules:
+    if plan.scheduler.is_here and not by_modules:
         yield _problem("environment", cause, "install apptainer, or --on CLUSTER")
     cause += "; the nodes must have it, or the job's modules bring it"
     yield Finding("environment", "note", "apptainer", cause, "module avail apptainer")

@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rampup.core.settings import Settings
+from rampup.engines.torch.optimizers import lighten
+
+RULES = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+"""By the setting `optimizer`."""
 
 
 class Data(Protocol):
@@ -105,13 +109,18 @@ class Classifier(Task):
 
 
 def optimizer_of(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
-    """Fused where torch has it: one pass over all parameters instead of several for each."""
+    """Fused where torch has it: one pass over all parameters instead of several for each.
+
+    Without torch's compiler where nothing else brings it: on a CPU, not compiled, not in Lightning.
+    """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    fused = all(parameter.device.type in ("cpu", "cuda") for parameter in parameters) or None
-    lr, decay = settings.lr, settings.weight_decay
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, lr, momentum=settings.momentum, weight_decay=decay, fused=fused
-        )
-    rule = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
-    return rule(parameters, lr, weight_decay=decay, fused=fused)
+    places = {parameter.device.type for parameter in parameters}
+    fused = places <= {"cpu", "cuda"} or None
+    rule: Any = RULES[settings.optimizer]
+    if places == {"cpu"} and not settings.compile and settings.engine != "lightning":
+        rule = lighten(rule)
+    momentum = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
+    made: torch.optim.Optimizer = rule(
+        parameters, settings.lr, weight_decay=settings.weight_decay, fused=fused, **momentum
+    )
+    return made

@@ -4,6 +4,9 @@ The engines of torch and Lightning use it for everything that crosses ranks but 
 one rank there is no group and every method does nothing, so the engines need no `if`.
 """
 
+import os
+import socket
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
@@ -20,6 +23,8 @@ JOIN_LIMIT = timedelta(seconds=60)
 COLLECTIVE_LIMIT = timedelta(minutes=30)
 """How long the others wait while one rank saves or evaluates. The death of a rank is noticed at
 once, without it."""
+KNOCK_LIMIT = timedelta(seconds=30)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.25
 LOST_PEER_SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe")
 
 
@@ -87,7 +92,8 @@ class World:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         try:
-            store, rank, size = next(rendezvous("env://", timeout=JOIN_LIMIT))
+            left = JOIN_LIMIT - (knock() if self.rank else timedelta())
+            store, rank, size = next(rendezvous("env://", timeout=left))
             dist.init_process_group(
                 self.backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_LIMIT
             )
@@ -99,3 +105,22 @@ class World:
         numbers = torch.tensor([float(self.rank), 1.0], device=self.device)
         sums = self.all_reduce(numbers).tolist()
         parts.check_world(sums, self.size, "RANK must be 0 to WORLD_SIZE - 1, each once")
+
+
+def knock(limit: timedelta = KNOCK_LIMIT) -> timedelta:
+    """Wait until rank 0 accepts connections, and return how long that took. torch itself reports a
+    rank 0 that never does.
+
+    torch lets half a second pass after its first try, where a rank comes a moment before rank 0.
+    """
+    place = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", 0))
+    begun, pause = time.monotonic(), FIRST_PAUSE_S
+    while (waited := timedelta(seconds=time.monotonic() - begun)) < limit:
+        try:
+            socket.create_connection(place, timeout=5).close()
+        except OSError:
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE_S)
+        else:
+            break
+    return waited

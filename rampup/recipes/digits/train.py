@@ -1,12 +1,11 @@
-"""scikit-learn's digits: 1797 images of 8x8 pixels that come with the library, a perceptron with
-one hidden layer."""
+"""Digits: 1797 images of 8x8 pixels that come with rampup, a perceptron with a hidden layer."""
 
 from typing import Any
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
+from rampup.recipes.digits.data import load_digits
 from rampup.torch import Classifier, TensorData, permutation
 
 VALIDATION = 360
@@ -19,9 +18,9 @@ class Digits(Classifier):
     classes = tuple("0123456789")
 
     def data(self) -> tuple[TensorData, TensorData]:
-        digits = load_digits()
-        images = torch.from_numpy(digits.data).float().sub_(MEAN).div_(DEVIATION)
-        labels = torch.from_numpy(digits.target).long()
+        pixels, digits = load_digits()
+        images = torch.from_numpy(pixels).float().sub_(MEAN).div_(DEVIATION)
+        labels = torch.from_numpy(digits)
         # the same split for every seed and on every rank
         order = torch.from_numpy(permutation(0, 0, len(labels)))
         train, validation = order[VALIDATION:], order[:VALIDATION]

@@ -18,10 +18,10 @@ from rampup import __version__
 from rampup.core.spec import RunSpec
 from rampup.errors import Refused
 from rampup.launchers import find_launcher
-from rampup.schedulers.slurm import again as slurm_again
 from rampup.schedulers.slurm import allocation
 from rampup.schedulers.slurm.arrays import OF_ONE_RUN
 from rampup.schedulers.slurm.options import directive, log_pattern, options_of
+from rampup.schedulers.slurm.script import ASK, REQUEUE, clock
 
 MEMORY = re.compile(r"(\d+)([KMGTP]?)B?", re.IGNORECASE)
 
@@ -203,10 +203,10 @@ def script(study: str, folder: Path, name: str, spec: RunSpec, count: int, at_on
         folder=shlex.quote(str(folder)),
         name=shlex.quote(name),
         sizes=" ".join(allocation.SIZES),
-        clock=slurm_again.clock(spec.resources.lead_s),
+        clock=clock(spec.resources.lead_s),
         exports="\n".join(
             f"export {key}={shlex.quote(value)}" for key, value in share_of(spec).items()
         ),
-        ask=slurm_again.ASK,
-        requeue=f"  local said\n{slurm_again.REQUEUE}" if spec.cluster.requeue else "",
+        ask=ASK,
+        requeue=f"  local said\n{REQUEUE}" if spec.cluster.requeue else "",
     )

@@ -7,19 +7,19 @@ an interruption. Make it yours: the data in `load`, the network in `main`, and w
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import rampup
+from rampup.recipes.digits.data import load_digits
 
 HELD_BACK = 360
 """Samples that are kept for validation."""
 
 
 def load(device: torch.device) -> tuple[Tensor, Tensor]:
-    images, labels = load_digits(return_X_y=True)
+    images, labels = load_digits()  # numpy arrays that come with rampup
     inputs = torch.tensor(images, dtype=torch.float32, device=device) / 16
     return inputs, torch.tensor(labels, device=device)
 
