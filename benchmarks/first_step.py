@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from benchmarks.control import RAMPUP
 from benchmarks.measure import Line, not_slower
-from rampup.recipes.digits.data import CSV
+from rampup.datasets.digits import CSV
 
 HERE = Path(__file__).parent / "start"
 BOUNDS = {1: ("first step / script", 1.4), 2: ("two first steps / scripts", 1.5)}

@@ -1,12 +1,14 @@
 """Public: what a recipe uses whichever engine it has, and what its settings check may use.
 
 A settings check runs on the login node, where no framework may be installed. So nothing here
-imports a framework, and numpy is imported only when `read_idx` is called. This module defines
+imports a framework, and numpy is imported only when `read_idx` or
+`read_digits` is called. This module defines
 nothing: it only exports.
 """
 
 from rampup.core.settings import Settings
 from rampup.core.spec import Needs
+from rampup.datasets.digits import read_digits
 from rampup.datasets.fetch import folder as dataset_folder
 from rampup.datasets.fetch import weights_file
 from rampup.datasets.idx import read_idx
@@ -21,6 +23,7 @@ __all__ = [
     "dataset_folder",
     "known_weights",
     "nearest",
+    "read_digits",
     "read_idx",
     "weights_file",
     "weights_name",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from rampup.recipes.digits.data import load_digits
+from rampup.recipe import read_digits
 from rampup.rundir.files import RunDir
 from rampup.schedulers.local import supervisor_argv
 
@@ -38,7 +38,7 @@ def test_no_rank_of_digits_imports_more_than_torch(cli: Any, ranks: int) -> None
 
 
 def test_the_rows_of_digits_are_those_of_scikit_learn() -> None:
-    images, labels = load_digits()
+    images, labels = read_digits()
     theirs = datasets.load_digits()
     assert np.array_equal(images, theirs.data) and np.array_equal(labels, theirs.target)
 

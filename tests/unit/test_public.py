@@ -25,6 +25,7 @@ EXPORTED = {
         "dataset_folder",
         "known_weights",
         "nearest",
+        "read_digits",
         "read_idx",
         "weights_file",
         "weights_name",

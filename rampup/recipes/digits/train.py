@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rampup.recipes.digits.data import load_digits
+from rampup.recipe import read_digits
 from rampup.torch import Classifier, TensorData, permutation
 
 VALIDATION = 360
@@ -18,7 +18,7 @@ class Digits(Classifier):
     classes = tuple("0123456789")
 
     def data(self) -> tuple[TensorData, TensorData]:
-        pixels, digits = load_digits()
+        pixels, digits = read_digits()
         images = torch.from_numpy(pixels).float().sub_(MEAN).div_(DEVIATION)
         labels = torch.from_numpy(digits)
         # the same split for every seed and on every rank

@@ -12,14 +12,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import rampup
-from rampup.recipes.digits.data import load_digits
+from rampup.recipe import read_digits
 
 HELD_BACK = 360
 """Samples that are kept for validation."""
 
 
 def load(device: torch.device) -> tuple[Tensor, Tensor]:
-    images, labels = load_digits()  # numpy arrays that come with rampup
+    images, labels = read_digits()  # numpy arrays that come with rampup
     inputs = torch.tensor(images, dtype=torch.float32, device=device) / 16
     return inputs, torch.tensor(labels, device=device)
 
