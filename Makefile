@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-failed check bench drill horovod-env clean
+.PHONY: demo test test-failed test-slow check bench drill horovod-env clean
 
 # what a first run needs
 $(VENV)/.demo: pyproject.toml constraints.txt
@@ -26,6 +26,9 @@ test: $(VENV)/.ready  ## the whole test suite
 
 test-failed: $(VENV)/.ready  ## once more what failed in the last `make test`, one test at a time
 	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
+
+test-slow: $(VENV)/.ready  ## the tests that take minutes: faults at random moments, many times
+	$(BIN)/python -m pytest -n 0 -m slow -s
 
 check: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check .

@@ -9,10 +9,9 @@ nothing: it only exports.
 from rampup.core.settings import Settings
 from rampup.core.spec import Needs
 from rampup.datasets.digits import read_digits
-from rampup.datasets.fetch import folder as dataset_folder
-from rampup.datasets.fetch import weights_file
 from rampup.datasets.idx import read_idx
-from rampup.datasets.sets import known_weights, weights_name
+from rampup.datasets.sets import folder as dataset_folder
+from rampup.datasets.sets import known_weights, weights_file, weights_name
 from rampup.errors import RampupError, Refused, nearest
 
 __all__ = [

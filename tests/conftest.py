@@ -92,7 +92,7 @@ def cli(tmp_path: Path) -> Cli:
 def mnist() -> Path:
     """Real MNIST in the user's own cache; fetched once, then verified."""
     subprocess.run([*RAMPUP, "fetch", "mnist"], check=True, timeout=300)
-    from rampup.datasets.fetch import folder
+    from rampup.datasets.sets import folder
 
     return folder("mnist")
 
@@ -101,7 +101,7 @@ def mnist() -> Path:
 def cifar10() -> Path:
     """Real CIFAR-10 in the user's own cache; fetched once, then verified."""
     subprocess.run([*RAMPUP, "fetch", "cifar10"], check=True, timeout=600)
-    from rampup.datasets.fetch import folder
+    from rampup.datasets.sets import folder
 
     return folder("cifar10")
 

@@ -120,8 +120,6 @@ def cancel_together(
 ) -> tuple[Answers, RampupError | None]:
     study = selection.study
     assert study is not None
-    if not selection.is_being_started():
-        selection.find_lost_submissions()
     before = {run.path: state for run, state in states_by_run(selection.runs(), 0.0).items()}
     problem = None if dry_run else stop_study(study, save)
     answers: Answers = {}
@@ -138,7 +136,6 @@ def cancel_together(
 
 def stop_study(study: "Study", save: bool) -> RampupError | None:
     """Stop the sweep that starts runs, and all runs that are not at their end."""
-    from rampup.study.members import find_lost_submissions
     from rampup.study.stop import stop_starting
 
     # a sweep of this machine that is stopped gives its runs little time, so they come first
@@ -147,7 +144,6 @@ def stop_study(study: "Study", save: bool) -> RampupError | None:
         if here and (problem := end_runs(here, save)):
             return problem
     stop_starting(study)
-    find_lost_submissions(study.runs())
     return end_runs(unfinished(study), save)
 
 

@@ -1,22 +1,16 @@
 """`rampup clean`: free the space of checkpoints that a run no longer needs."""
 
-import os
-import shutil
-import time
-from pathlib import Path
 from typing import Any
 
 import click
 
 from rampup.cli import output
-from rampup.cli.checkpoints import MB, best_step
+from rampup.cli.checkpoints import MB
 from rampup.cli.options import complete_run, dry_run_option, json_option
-from rampup.errors import RampupError, Refused
-from rampup.rundir import checkpoints
 from rampup.rundir import find as runs
-from rampup.rundir.checkpoints import Damaged
-from rampup.rundir.files import RunDir, checkpoint_name
-from rampup.runs.state import state_of
+from rampup.rundir.checkpoints import DAMAGED
+from rampup.rundir.files import RunDir
+from rampup.runs.checkpoints import Cleaning, clean, refuse_unless_ended
 
 
 @click.command()
@@ -32,88 +26,56 @@ from rampup.runs.state import state_of
 def command(wanted: tuple[str, ...], everything: bool, dry_run: bool, as_json: bool) -> int:
     """Free the space of checkpoints. RUN is an id or a unique prefix of one; there is no default.
 
-    Removes what is half written and every checkpoint but the newest sound one and the best. A run
-    that goes on is left alone.
+    Removes what is half written and every checkpoint but the newest sound one and the best. What is
+    damaged is set aside and named; only --all removes it. A run that has not ended is left alone.
     """
     found = [runs.find(name) for name in wanted]
     for run in found:
         refuse_unless_ended(run)
-    rows = [clean(run, everything, dry_run) for run in found]
+    rows = []
+    for run in found:
+        plan = clean(run, everything, dry_run)
+        rows.append(describe(run, plan))
+        if not as_json:
+            for line in format_lines(run, plan, dry_run):
+                output.say(line)
     if as_json:
         output.emit_json(rows)
         return 0
-    for row in rows:
-        output.say(describe(row, dry_run))
     output.next_step("rampup list" if everything else f"rampup show {found[0].id} --checkpoints")
     return 0
 
 
-def refuse_unless_ended(run: RunDir) -> None:
-    state = state_of(run, fresh_s=0.0)
-    if not state.ended:
-        raise Refused(
-            f"run {run.id} is {state.name}: its checkpoints are left alone",
-            f"rampup cancel {run.id}",
-        )
-
-
-def clean(run: RunDir, everything: bool, dry_run: bool) -> dict[str, Any]:
-    kept = [] if everything else needed_steps(run)
-    unneeded = [run.checkpoint(step) for step in checkpoints.list_steps(run) if step not in kept]
-    unneeded += checkpoints.list_half_written(run)
-    if everything and run.checkpoints.is_dir():
-        unneeded = list(run.checkpoints.iterdir())
-    freed = sum(folder_size(path) for path in unneeded)
-    if not dry_run:
-        for path in unneeded:
-            remove(path)
+def describe(run: RunDir, plan: Cleaning) -> dict[str, Any]:
+    aside = [f"{DAMAGED}{entry.name}" for entry in plan.aside]
     return {
         "id": run.id,
-        "removed": sorted(path.name for path in unneeded),
-        "kept": [checkpoint_name(step) for step in kept],
-        "freed_bytes": freed,
+        "removed": sorted(entry.name for entry in plan.removed),
+        "kept": [entry.name for entry in plan.kept],
+        "damaged": aside + [entry.name for entry in plan.damaged],
+        "left": plan.left,
+        "freed_bytes": plan.freed_bytes,
     }
 
 
-def needed_steps(run: RunDir) -> list[int]:
-    """Return the newest sound one and the best; all of them when none is sound, because something
-    of them may be saved."""
-    steps, best = checkpoints.list_steps(run), best_step(run)
-    for step in steps:
-        try:
-            checkpoints.verify_checkpoint(run, step)
-        except Damaged:
-            continue
-        if best is None or best == step or best not in steps:
-            return [step]
-        return [step, best]
-    return steps
-
-
-def remove(path: Path) -> None:
-    """Remove a checkpoint, by one rename first: no reader meets half of it."""
-    try:
-        trash = path.with_name(f"{checkpoints.TRASH}{time.time_ns()}")
-        path.rename(trash)
-        shutil.rmtree(trash)
-    except OSError as error:
-        raise RampupError(
-            f"can't remove {path}: {error.strerror}", "only the owner of a run can clean it"
-        ) from None
-
-
-def folder_size(folder: Path) -> int:
-    return sum(
-        os.lstat(os.path.join(root, name)).st_size
-        for root, _, names in os.walk(folder)
-        for name in names
-    )
-
-
-def describe(row: dict[str, Any], dry_run: bool) -> str:
-    if not row["removed"]:
-        return f"{row['id']}: nothing to remove"
-    would = "would free" if dry_run else "freed"
-    kept = f"; kept {', '.join(row['kept'])}" if row["kept"] else ""
-    size = f"{row['freed_bytes'] / MB:,.1f} MB"
-    return f"{row['id']}: {would} {size} ({', '.join(row['removed'])}){kept}"
+def format_lines(run: RunDir, plan: Cleaning, dry_run: bool) -> list[str]:
+    facts = describe(run, plan)
+    first = f"{run.id}: nothing to remove"
+    if plan.removed:
+        would = "would free" if dry_run else "freed"
+        size = f"{plan.freed_bytes / MB:,.1f} MB"
+        first = f"{run.id}: {would} {size} ({', '.join(facts['removed'])})"
+    if plan.kept:
+        first += f"; kept {', '.join(facts['kept'])}"
+    if plan.left:
+        first += f"; left {', '.join(plan.left)}"
+    lines = [first]
+    for entry in plan.aside:
+        would = "would be" if dry_run else "was"
+        lines.append(
+            f"{run.id}: {entry.name} is damaged; it {would} set aside as {DAMAGED}{entry.name}"
+        )
+    if plan.damaged:
+        names = ", ".join(entry.name for entry in plan.damaged)
+        lines.append(f"{run.id}: damaged: {names}; only --all removes what is damaged")
+    return lines

@@ -14,8 +14,7 @@ from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
 from rampup.diagnose.preflight import preflight
 from rampup.rundir import find as runs
-from rampup.runs.plan import find_program, make_plan
-from rampup.schedulers import find_scheduler
+from rampup.runs.plan import Plan, find_program, make_plan
 
 
 def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
@@ -23,9 +22,9 @@ def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     run_dir = run_dir or runs.default_root(spec.cluster) / f"TIME-{spec.name}-ID"
     checked = preflight(make_plan(spec, run_dir))
     say_notes(checked)
-    script = checked.plan.script
+    plan = checked.plan
     if as_json:
-        show_json(spec, run_dir, script)
+        show_json(plan)
         return 0
     rows = [
         (key, shown(value), origin)
@@ -34,14 +33,13 @@ def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     ]
     output.table(("setting", "value", "origin"), rows)
     print()
-    if script:
-        print(script)
-    elif lines := environment.setup(environment.of(spec, run_dir)):
+    if plan.script:
+        print(plan.script)
+    elif lines := environment.setup(plan.software):
         print(f"before the ranks start:\n{lines}")
     hours = node_hours(spec)
-    print(
-        f"{output.count(spec.resources.world_size, 'rank')}, each runs: {shlex.join(whole_program(spec, run_dir))}"
-    )
+    program = shlex.join(whole_program(plan))
+    print(f"{output.count(plan.ranks, 'rank')}, each runs: {program}")
     print(f"in: {spec.cwd}")
     print(f"run directory: {run_dir}")
     print(
@@ -51,19 +49,20 @@ def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     return 0
 
 
-def show_json(spec: RunSpec, run_dir: Path, script: str | None) -> None:
+def show_json(plan: Plan) -> None:
+    spec = plan.spec
     settings = [
         {"key": key, "value": value, "origin": origin} for key, value, origin in settings_of(spec)
     ]
-    command = find_scheduler(spec.cluster.scheduler).render_command(spec, run_dir)
+    command = plan.scheduler.render_command(spec, plan.run_dir)
     output.emit_json(
         {
             "name": spec.name,
             "settings": settings,
-            "program": whole_program(spec, run_dir),
-            "environment": to_builtins(environment.of(spec, run_dir)),
+            "program": whole_program(plan),
+            "environment": to_builtins(plan.software),
             "launcher": command.argv if command else None,
-            "script": script,
+            "script": plan.script,
             "env": command.env if command else {},
             "cwd": spec.cwd,
             "node_hours": node_hours(spec),
@@ -71,8 +70,8 @@ def show_json(spec: RunSpec, run_dir: Path, script: str | None) -> None:
     )
 
 
-def whole_program(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
-    return (*environment.of(spec, run_dir).container, *find_program(spec, run_dir))
+def whole_program(plan: Plan) -> tuple[str, ...]:
+    return (*plan.software.container, *find_program(plan.spec, plan.run_dir))
 
 
 def is_told(key: str, value: Any) -> bool:

@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from rampup.cli import output
 from rampup.cli.options import dry_run_option, json_option
-from rampup.datasets import fetch
+from rampup.datasets import fetch, sets
 from rampup.datasets.sets import DataSet, known_sets, named
 from rampup.errors import Refused, UsageError
 
@@ -64,18 +64,18 @@ def list_sets(as_json: bool) -> None:
 def state_of(name: str) -> str:
     """Return present, absent or damaged."""
     try:
-        fetch.folder(name)
+        sets.folder(name)
     except Refused:
         return "absent"
     try:
-        fetch.check_files(name)
+        sets.check_files(name)
     except Refused:
         return "damaged"
     return "present"
 
 
 def describe(data: DataSet, state: str) -> dict[str, object]:
-    place = fetch.cache_root() / data.name
+    place = sets.cache_root() / data.name
     return {
         "name": data.name,
         "state": state,
@@ -93,7 +93,7 @@ def show_sources(data: DataSet, given: Path | None, as_json: bool) -> None:
     if as_json:
         output.emit_json({**describe(data, state), "sources": labels})
         return
-    print(f"{data.name} is {state} in {fetch.cache_root() / data.name}")
+    print(f"{data.name} is {state} in {sets.cache_root() / data.name}")
     print(
         "it would be verified, and fetched again if a checksum is wrong"
         if state == "present"

@@ -20,6 +20,12 @@ from rampup.rundir import find as runs
     help="The code as it was submitted (default), or as it is today.",
 )
 @click.option(
+    "--before",
+    type=click.IntRange(min=1),
+    metavar="STEP",
+    help="Continue from the newest checkpoint before this step; later ones are set aside.",
+)
+@click.option(
     "--follow",
     is_flag=True,
     help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.",
@@ -36,6 +42,7 @@ def command(
     on: str | None,
     slurm: tuple[str, ...],
     code: str,
+    before: int | None,
     follow: bool,
     detach: bool,
     dry_run: bool,
@@ -49,16 +56,23 @@ def command(
     rampup resume 3kx9ab
     rampup resume 3kx9ab --time 8:00:00 --follow
     rampup resume 3kx9ab --on sandbox --nodes 2
+    rampup resume 3kx9ab --before 1200
 
     It is the same run with one more attempt: it goes on after its newest sound checkpoint, with the
     settings and the code that it was submitted with. With another number of ranks it goes on too,
     but not bit for bit.
+
+    A run whose newest checkpoint can't be read (an I/O error) does not go on from an older one by
+    itself: try again, or ask for an older one with --before.
     """
     from rampup.runs import resume
+    from rampup.runs.checkpoints import find_skipped, skip_from
 
     run = runs.find(wanted)
     resume.refuse_unless_ended(run)
     spec = resume.rebuild_spec(run, on, given_resources(resources), slurm)
+    if before is not None:
+        find_skipped(run, before)  # refuses when there is none to continue from
     if dry_run:
         from rampup.cli.dry_run import show_plan
 
@@ -70,9 +84,8 @@ def command(
     from rampup.runs.start import start
 
     with following.interrupt_flag() as interrupted:
-        with resume.resume_alone(run), resume.rollback_on_error(run):
-            resume.refuse_unless_ended(run)
-            resume.end_leftovers(run)
+        with resume.start_again(run):
+            resume.end_leftovers(run, spec.cluster)
             checked = preflight(make_plan(spec, run.path))
             say_notes(checked)
             note = resume.rewrite(run, checked, take if code == "current" else None)
@@ -80,5 +93,8 @@ def command(
                 output.say(f"note: {note}")
             if not as_json:
                 output.say(f"run {run.id}: attempt {len(run.attempt_numbers()) + 1}, in {run.path}")
-            launcher = start(run, spec, detach)
+            with skip_from(run, before) as skipped:
+                for name in skipped:
+                    output.say(f"note: set aside {name}")
+                launcher = start(run, spec, detach)
         return follow_or_return(run, launcher, detach, follow, interrupted, as_json)

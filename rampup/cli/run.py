@@ -142,9 +142,7 @@ def command(
         run = create_run(checked)
         remember(run.path.parent)
         if not as_json and not detach:
-            output.say(
-                f"run {run.id}: {output.count(spec.resources.world_size, 'rank')}, in {run.path}"
-            )
+            output.say(f"run {run.id}: {output.count(checked.plan.ranks, 'rank')}, in {run.path}")
         process = start(run, spec, detach)
         return follow_or_return(run, process, detach, follow or smoke, interrupted, as_json)
 

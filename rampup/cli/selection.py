@@ -5,7 +5,6 @@ here is what they and `sweep` say about many runs at once: how many are in which
 code of the worst. rampup.study is imported only where a study was named: it takes long to import.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from rampup.cli import output
-from rampup.errors import OUTCOME_CODES, SchedulerError, UsageError
+from rampup.errors import OUTCOME_CODES, UsageError
 from rampup.rundir import find
 from rampup.rundir.files import RunDir
 from rampup.runs.state import State, observe, state_of, states_of
@@ -46,15 +45,6 @@ class Selection(Struct, frozen=True):
 
         return is_being_started(self.study)
 
-    def find_lost_submissions(self, jobs: dict[tuple[str, str], list[str]] | None = None) -> None:
-        """Record the jobs of a study whose submission was interrupted. `jobs` keeps what Slurm
-        answered, for the next call."""
-        if self.study is None:
-            return
-        from rampup.study.members import find_lost_submissions
-
-        find_lost_submissions(self.study.runs(), jobs)
-
 
 def select(
     wanted: Sequence[str | None],
@@ -85,10 +75,7 @@ def select_all(study: str | None) -> Selection:
     """Resolve what `list` looks at: the runs of a study, or all."""
     if study is None:
         return Selection(named=tuple(find.all_runs()))
-    selection = select((), study)
-    with contextlib.suppress(SchedulerError, OSError):  # a verb that only looks can do without
-        selection.find_lost_submissions()
-    return selection
+    return select((), study)
 
 
 # many runs at once --------------------------------------------------------------------------------

@@ -50,11 +50,8 @@ def command(run: str | None, study: str | None, timeout: float | None, as_json: 
 def wait_for(selection: Selection, timeout_s: float | None) -> dict[RunDir, State]:
     """Return the states when all runs have ended and nobody starts more of them."""
     begun = time.monotonic()
-    jobs: dict[tuple[str, str], list[str]] = {}
     while True:
         more = selection.is_being_started()  # asked first: what it makes until then is seen
-        if not more:
-            selection.find_lost_submissions(jobs)
         states = states_by_run(selection.runs(), poll_interval_s(time.monotonic() - begun))
         if not more and all(state.ended for state in states.values()):
             return states

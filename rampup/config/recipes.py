@@ -3,7 +3,6 @@ its name, or a user's own by its path; or a LightningModule of the user's as `pk
 Control side: nothing is imported."""
 
 import importlib.util
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -12,9 +11,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rampup.config.tables import check_value, read_toml
 from rampup.core import moved
 from rampup.core.engines import ENGINES, NO_ENGINE, find_engine
-from rampup.core.settings import Settings, check_value
+from rampup.core.settings import Settings
 from rampup.core.spec import Needs, RecipeInfo, Setting, SettingType, Value
 from rampup.errors import Refused, nearest
 
@@ -184,19 +184,3 @@ def check_settings(recipe: RecipeInfo, values: Mapping[str, Value]) -> RecipeInf
     # a check that only refuses returns nothing
     found: Needs = getattr(made, name)(Settings(values)) or Needs()
     return replace(recipe, also=found.modules, data=(*recipe.data, *found.data))
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file, with a clear error instead of a traceback."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Refused(f"no such file: {path}", "check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Refused(
-            f"{path} is not valid TOML: {error}", 'strings need quotes: name = "text"'
-        ) from None
-    except OSError as error:
-        raise Refused(
-            f"can't read {path}: {error.strerror}", "check the path and its permissions"
-        ) from None

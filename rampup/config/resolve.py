@@ -12,13 +12,13 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from rampup.config import presets
 from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
-from rampup.config.recipes import TYPES, check_required, check_settings, flattened, read_toml
+from rampup.config.recipes import TYPES, check_required, check_settings, flattened
 from rampup.config.recipes import load as load_recipe
-from rampup.config.tables import CHECKPOINT, RESOURCES, Table
+from rampup.config.tables import CHECKPOINT, RESOURCES, Table, read_toml
 from rampup.core.engines import NO_ENGINE, find_engine
+from rampup.core.engines.base import EngineInfo
 from rampup.core.environment import absolute
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
 from rampup.core.units import parse_interval, parse_time_limit_s
@@ -43,6 +43,7 @@ FIELD_KINDS: dict[Any, tuple[SettingType, bool]] = {
     int | None: ("int", True),
 }
 """Type of a field of a profile: its kind of setting, and whether it may be none."""
+SMOKE_TIME = "0:02:00"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +88,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     for key, text in request.options.items():
         tables["resources"].put_text(key, text, f"--{key.replace('_', '-')}")
     if request.smoke:
-        presets.apply_smoke(tables, cluster, request.options)
+        apply_smoke(tables, cluster, request.options)
     if request.slurm:
         tables["resources"].put(
             "slurm",
@@ -98,11 +99,11 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
         put_setting(tables, text)
     engine = find_engine(recipe.engine) if recipe is not None else None
     if engine is not None and engine.ranks_setting:
-        presets.apply_devices(tables["train"], tables["resources"], engine.ranks_setting)
+        apply_devices(tables["train"], tables["resources"], engine.ranks_setting)
     if request.dev:
-        presets.apply_dev(tables, recipe)
+        apply_dev(tables, engine)
     if engine is not None and engine.one_gpu_per_rank:
-        presets.give_each_gpu_a_rank(tables["resources"])
+        give_each_gpu_a_rank(tables["resources"])
     make_absolute(tables, file, cwd)
     if recipe is not None and recipe.required:
         check_required(recipe, tables["train"].origins)
@@ -233,6 +234,63 @@ def put_setting(tables: Mapping[str, Table], text: str) -> None:
         )
     table, key = (tables[name], inner) if dot else (tables["train"], key)
     table.put_text(key, value, "command line")
+
+
+# presets: what --smoke, --dev, GPUs and a module's `devices` change -------------------------------
+
+
+def apply_smoke(tables: Mapping[str, Table], cluster: Cluster, options: Mapping[str, str]) -> None:
+    """--smoke: the same run, in the debug queue, with two minutes; an engine takes one step in each
+    attempt."""
+    if cluster.debug_partition and "partition" not in options:
+        tables["resources"].put("partition", cluster.debug_partition, "--smoke")
+    if "time" not in options:
+        tables["resources"].put("time", SMOKE_TIME, "--smoke")
+
+
+def apply_dev(tables: Mapping[str, Table], engine: EngineInfo | None) -> None:
+    """--dev: one rank of this machine takes one step and validates, and keeps no checkpoint."""
+    if engine is None:
+        raise Refused(
+            "--dev is for recipes with an engine: a loop of your own decides itself",
+            "shorten it yourself",
+        )
+    for key in ("nodes", "tasks_per_node"):
+        tables["resources"].put(key, 1, "--dev")
+    tables["resources"].put("gpus_per_node", 0, "--dev")
+    tables["checkpoint"].put("every", "never", "--dev")
+    known = tables["train"].schema
+    for key in ("fast_dev_run",) if "fast_dev_run" in known else ("max_steps", "eval_batches"):
+        if key in known:
+            tables["train"].put(key, 1, "--dev")
+
+
+def apply_devices(train: Table, resources: Table, key: str) -> None:
+    """`devices=2`, as Lightning's users write it. The default of an argument of a class's own asks
+    for nothing."""
+    devices, origin = train.values[key], train.origins[f"train.{key}"]
+    if devices is None or origin == "default":
+        return
+    ranks, by = resources.values["tasks_per_node"], resources.origins["resources.tasks_per_node"]
+    if by != "default" and ranks != devices:
+        raise Refused(
+            f"{key}={devices} ({origin}) and tasks_per_node={ranks} ({by})",
+            "leave one of them out",
+        )
+    resources.put("tasks_per_node", devices, f"{key}, {origin}")
+
+
+def give_each_gpu_a_rank(resources: Table) -> None:
+    gpus = resources.values["gpus_per_node"]
+    if (
+        isinstance(gpus, int)
+        and gpus > 1
+        and resources.origins["resources.tasks_per_node"] == "default"
+    ):
+        resources.put("tasks_per_node", gpus, "one for each GPU")
+
+
+# the result ---------------------------------------------------------------------------------------
 
 
 def make_absolute(tables: Mapping[str, Table], file: Path | None, cwd: Path) -> None:

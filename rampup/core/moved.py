@@ -26,7 +26,7 @@ class Moved(NamedTuple):
 
 
 MOVED = {
-    "rampup.data.fetch": Moved("rampup.datasets.fetch", "rampup.recipe"),
+    "rampup.data.fetch": Moved("rampup.datasets.sets", "rampup.recipe"),
     "rampup.data.idx": Moved("rampup.datasets.idx", "rampup.recipe"),
     "rampup.data.sets": Moved("rampup.datasets.sets", "rampup.recipe"),
     "rampup.engines.keras_task": Moved("rampup.engines.keras.task", "rampup.keras"),

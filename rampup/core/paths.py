@@ -4,7 +4,6 @@ A user without a home directory gets a folder in /tmp. Nothing here creates a di
 """
 
 import os
-import tempfile
 from pathlib import Path
 
 
@@ -27,4 +26,6 @@ def _xdg_home(variable: str, below_home: str) -> Path:
     try:
         return Path.home() / below_home
     except RuntimeError:  # no HOME, and a user without an entry in passwd, as in a container
+        import tempfile  # slow to import, and hardly anybody needs it
+
         return Path(tempfile.gettempdir()) / f"rampup-{os.getuid()}" / below_home

@@ -1,9 +1,8 @@
-"""Data sets in the user's cache: where one is, whether it is whole, and how it gets there.
+"""How a data set gets into the user's cache; `rampup fetch` calls `fetch`.
 
-Recipes call `folder`, preflight and doctor call `check_files` (quick: sizes and headers),
-`rampup fetch` calls `fetch` (slow: checksums). A set is made beside its place and appears by one
-rename, so a reader finds all of it or nothing; a fetch that is killed half-way or runs twice at
-once does no harm. Compute nodes have no internet: a job never fetches.
+A set is made beside its place and appears by one rename, so a reader finds all of it or nothing; a
+fetch that is killed half-way or runs twice at once does no harm. Compute nodes have no internet: a
+job never fetches. Where a set lies, and whether it is whole, says sets.py.
 """
 
 import errno
@@ -14,9 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rampup.core import paths
-from rampup.datasets import idx
-from rampup.datasets.sets import DataFile, DataSet, named, weights_name
+from rampup.datasets.sets import DataSet, cache_root, named
 from rampup.errors import RampupError, Refused
 
 if TYPE_CHECKING:
@@ -36,50 +33,6 @@ class Fetched(NamedTuple):
     folder: Path
     source: str
     """Empty when the set was here already."""
-
-
-def cache_root() -> Path:
-    return paths.cache_home() / "rampup" / "data"
-
-
-def folder(name: str) -> Path:
-    """Return the folder of a data set on this machine; refused when `rampup fetch` has not brought
-    it."""
-    place = cache_root() / named(name).name
-    if not place.is_dir():
-        raise Refused(f"data set {name} is not on this machine: no {place}", f"rampup fetch {name}")
-    return place
-
-
-def weights_file(model: str) -> Path:
-    """Return the file with a model's trained weights; refused when `rampup fetch` has not brought
-    it."""
-    data = named(weights_name(model))
-    return folder(data.name) / data.files[0].name
-
-
-def check_files(name: str) -> None:
-    """Refuse if any file is missing or has the wrong length. Reads headers only, so every submission
-    can afford it."""
-    place = folder(name)
-    for file in named(name).files:
-        try:
-            _check_file(place / file.name, file)
-        except Refused as error:
-            raise Refused(f"data set {name}: {error.message}", f"rampup fetch {name}") from None
-
-
-def _check_file(path: Path, file: DataFile) -> None:
-    if not path.is_file():
-        raise Refused(f"{file.name} is missing in {path.parent}")
-    if file.is_idx:
-        idx.read_header(path)
-    has = path.stat().st_size
-    if has != file.size:
-        raise Refused(f"{file.name} has {has} bytes, not {file.size}")
-
-
-# fetching -----------------------------------------------------------------------------------------
 
 
 def fetch(name: str, given: Path | None, tell: Tell, progress: Progress) -> Fetched:

@@ -1,12 +1,16 @@
-"""The data sets that `rampup fetch` knows: one record each. A new set is one more record in SETS.
+"""The data sets that `rampup fetch` knows: one record each, and where they lie on this machine. A new
+set is one more record in SETS.
 
 WEIGHTS are models that others have trained; they are fetched the same way, by the name
-`weights:MODEL`. fetch.py, preflight and the command line read these records; nothing here opens a
-file.
+`weights:MODEL`. Recipes call `folder`; preflight and doctor call `check_files`, which reads sizes and
+headers alone. Nothing here changes a file: fetch.py does.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rampup.core import paths
+from rampup.datasets import idx
 from rampup.errors import Refused, nearest
 
 if TYPE_CHECKING:
@@ -146,3 +150,47 @@ def named(name: str) -> DataSet:
     if name not in known:
         raise Refused(f"no data set {name!r}", nearest(name, known))
     return known[name]
+
+
+# on this machine ----------------------------------------------------------------------------------
+
+
+def cache_root() -> Path:
+    return paths.cache_home() / "rampup" / "data"
+
+
+def folder(name: str) -> Path:
+    """Return the folder of a data set on this machine; refused when `rampup fetch` has not brought
+    it."""
+    place = cache_root() / named(name).name
+    if not place.is_dir():
+        raise Refused(f"data set {name} is not on this machine: no {place}", f"rampup fetch {name}")
+    return place
+
+
+def weights_file(model: str) -> Path:
+    """Return the file with a model's trained weights; refused when `rampup fetch` has not brought
+    it."""
+    data = named(weights_name(model))
+    return folder(data.name) / data.files[0].name
+
+
+def check_files(name: str) -> None:
+    """Refuse if any file is missing or has the wrong length. Reads headers only, so every submission
+    can afford it."""
+    place = folder(name)
+    for file in named(name).files:
+        try:
+            _check_file(place / file.name, file)
+        except Refused as error:
+            raise Refused(f"data set {name}: {error.message}", f"rampup fetch {name}") from None
+
+
+def _check_file(path: Path, file: DataFile) -> None:
+    if not path.is_file():
+        raise Refused(f"{file.name} is missing in {path.parent}")
+    if file.is_idx:
+        idx.read_header(path)
+    has = path.stat().st_size
+    if has != file.size:
+        raise Refused(f"{file.name} has {has} bytes, not {file.size}")

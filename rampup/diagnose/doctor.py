@@ -11,8 +11,7 @@ from rampup import __version__
 from rampup.config.clusters import load
 from rampup.core.finding import Finding
 from rampup.datasets.sets import SETS
-from rampup.diagnose.checks import machine
-from rampup.diagnose.checks.storage import data_set, runs_root_room, runs_root_writable
+from rampup.diagnose.checks import machine, storage
 from rampup.schedulers import find_scheduler
 
 FRAMEWORKS = {"torch": "torch", "numpy": "torch", "scikit-learn": "", "lightning": ""}
@@ -31,8 +30,7 @@ def doctor(cluster_name: str, runs_root: Path) -> list[Finding]:
         *about_jobs,
         *frameworks(),
         *data_sets(),
-        *runs_root_writable(runs_root),
-        *runs_root_room(runs_root),
+        *storage.runs_root(runs_root),
     ]
 
 
@@ -82,7 +80,7 @@ def shared_memory(place: Path = Path("/dev/shm")) -> Iterator[Finding]:
     if not place.is_dir():
         yield Finding("shm", "ok", f"{place}: none on this system")
         return
-    free = machine.room(place).free
+    free = storage.measure_room(place).free
     about = f"{place}: {free / 1e9:.1f} GB free"
     if free > GOOD_SHM_MB * 1e6:
         yield Finding("shm", "ok", about)
@@ -133,4 +131,4 @@ def install(extra: str) -> str:
 
 def data_sets() -> Iterator[Finding]:
     for name in SETS:
-        yield from data_set(name, absent="note")
+        yield from storage.data_set(name, absent="note")

@@ -2,8 +2,8 @@
 changes; no framework is imported.
 
 `run`, `resume`, `sweep` and their --dry-run call it with a plan; only a plan that has passed becomes
-a run (CheckedPlan). The checks themselves are small functions that yield findings, in checks/ and
-in the rooms of the schedulers.
+a run (CheckedPlan). The checks themselves are small functions that yield findings: in checks/, where
+each file lists its own, and in the rooms of the schedulers.
 """
 
 from collections.abc import Iterator
@@ -11,28 +11,19 @@ from pathlib import Path
 
 from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
-from rampup.diagnose.checks import request, software
-from rampup.diagnose.checks.storage import runs_root_room, runs_root_writable
+from rampup.diagnose.checks import request, software, storage
 from rampup.errors import Refused
 from rampup.runs.plan import CheckedPlan, Plan, outline_plan
 
 
 def preflight(plan: Plan) -> CheckedPlan:
     """Refuse a run that can't work, before anything of it is written; notes come with the result."""
-    root = plan.run_dir.parent
-    of_software = (software.environment, software.imports)
-    of_resources = (
-        request.trial,
-        request.size,
-        request.launcher,
-        request.device,
-        request.ranks_and_gpus,
-    )
-    checks = (*of_software, request.data, *of_resources, request.precision, request.program)
-    findings = [finding for check in checks for finding in refuse_problems(check(plan))]
-    findings += refuse_problems(runs_root_writable(root))
-    findings += refuse_problems(runs_root_room(root))
-    findings += refuse_problems(plan.scheduler.check(plan.spec, root, plan.script))
+    findings = [
+        *refuse_problems(software.check(plan)),
+        *refuse_problems(request.check(plan)),
+        *refuse_problems(storage.runs_root(plan.run_dir.parent)),
+        *refuse_problems(plan.scheduler.check(plan.spec, plan.run_dir, plan.script)),
+    ]
     notes = tuple(finding for finding in findings if finding.level == "note")
     return CheckedPlan(plan, notes)
 
@@ -41,10 +32,8 @@ def preflight_alike(spec: RunSpec) -> None:
     """For a run that differs from one that has passed in its settings alone: refuse what those can
     spoil."""
     plan = outline_plan(spec, Path())
-    of_needs = (software.imports, request.data)
-    of_settings = (request.size, request.launcher, request.device, request.precision)
-    for check in (*of_needs, *of_settings, request.program):
-        for _ in refuse_problems(check(plan)):
+    for check in (software.imports(plan), request.check_settings(plan)):
+        for _ in refuse_problems(check):
             continue
 
 

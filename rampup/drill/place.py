@@ -14,7 +14,6 @@ from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import Refused
 from rampup.sandbox.layout import Layout, Options, find_layout, list_sandboxes
 from rampup.schedulers import find_scheduler
-from rampup.schedulers.slurm import allocation
 
 NO_SLURM = "there is no Slurm here: rampup sandbox up, then --on sandbox"
 NOT_YOURS = "only who runs the cluster can cause it"
@@ -46,9 +45,10 @@ class Place(Struct, frozen=True):
 def find_place(spec: RunSpec) -> Place:
     """Return the place at which a run of this specification is started."""
     cluster = spec.cluster
-    if find_scheduler(cluster.scheduler).is_here:
+    scheduler = find_scheduler(cluster.scheduler)
+    if scheduler.is_here:
         return Place("here", cluster)
-    if allocation.is_here(cluster):
+    if scheduler.is_inside(cluster):
         raise Refused(
             "a drill can't be held inside an allocation of Slurm", "start it on a login node"
         )

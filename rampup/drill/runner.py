@@ -58,8 +58,7 @@ class Runner:
         """Start a run again that has ended, as `rampup resume` does."""
         resume.refuse_unless_ended(run)
         spec = resume.rebuild_spec(run, None, options, ())
-        with resume.resume_alone(run):
-            resume.refuse_unless_ended(run)
+        with resume.start_again(run):
             resume.rewrite(run, self._check(make_plan(spec, run.path)), None)
             self._launch(run, spec)
 

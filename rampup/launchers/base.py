@@ -6,25 +6,11 @@ knows nothing of schedulers and starts nothing itself: the job script or the sup
 launchers/__init__.py lists them all.
 """
 
-import shlex
 from typing import ClassVar
 
 from rampup.core.spec import Resources, RunSpec
-from rampup.errors import Refused
 
 PORT_TRIES = 3
-BY_ANOTHER_KEY = {
-    **dict.fromkeys(
-        ("nodes", "ntasks", "ntasks-per-node", "tasks-per-node"), "--nodes and --tasks-per-node"
-    ),
-    **dict.fromkeys(
-        ("cpus-per-task", "nodelist", "kill-on-bad-exit", "wait", "jobid"), "rampup says it"
-    ),
-    "cpu-bind": "the key cpu_bind",
-    "hint": "the key hint",
-    "mpi": "the launcher pmix",
-}
-"""Options of srun that a profile's `srun` can't have, and the key to use instead."""
 LOOP = """\
 {comment}
 for try in {tries}; do
@@ -97,43 +83,3 @@ def render_loop(spec: RunSpec, comment: str, command: str, options: tuple[str, .
 def count_cpus(resources: Resources) -> int:
     """The CPUs of one rank."""
     return resources.cpus_per_task or 1
-
-
-def size_options(launcher: Launcher, resources: Resources) -> str:
-    """The size of the step for srun: --cpus-per-task again, because not every version of Slurm
-    hands it on from sbatch."""
-    tasks_per_node, cpus_per_task = launcher.tasks(resources)
-    tasks = resources.nodes * tasks_per_node
-    return (
-        f"--nodes={resources.nodes} --ntasks={tasks} --ntasks-per-node={tasks_per_node}"
-        f" --cpus-per-task={cpus_per_task}"
-    )
-
-
-def failure_and_binding_options(launcher: Launcher, spec: RunSpec) -> str:
-    """A rank that fails ends all of them, one that ends well leaves the others alone; then the
-    options of the site."""
-    words = ["--kill-on-bad-exit=1", "--wait=0"]
-    if spec.cluster.cpu_bind and launcher.binds_ranks:
-        words.append(f"--cpu-bind={spec.cluster.cpu_bind}")
-    elif spec.cluster.hint:  # the two exclude each other on one command line
-        words.append(f"--hint={spec.cluster.hint}")
-    further = f" \\\n    {shlex.join(site_options(spec))}" if spec.cluster.srun else ""
-    return shlex.join(words) + further
-
-
-def site_options(spec: RunSpec) -> list[str]:
-    """The profile's `srun` as it is; an option that a launcher says itself is refused."""
-    for word in spec.cluster.srun:
-        name = word.removeprefix("--").partition("=")[0]
-        if not word.startswith("--") or not name or not word.isprintable():
-            hint = 'each is a long option in one word: srun = ["--distribution=block:block"]'
-            raise Refused(
-                f"{word!r} in srun of cluster {spec.cluster.name} is no option of srun", hint
-            )
-        for own, instead in BY_ANOTHER_KEY.items():
-            if own.startswith(name):  # srun takes the beginning of a name for the whole
-                raise Refused(
-                    f"{word!r} can't stand in srun of cluster {spec.cluster.name}", instead
-                )
-    return spec.cluster.srun

@@ -6,13 +6,8 @@ move between attempts. Pure text for the job script.
 """
 
 from rampup.core.spec import Resources, RunSpec
-from rampup.launchers.base import (
-    Launcher,
-    count_cpus,
-    failure_and_binding_options,
-    render_loop,
-    size_options,
-)
+from rampup.launchers.base import Launcher, count_cpus, render_loop
+from rampup.launchers.srun import failure_and_binding_options, size_options
 
 COMMENT = """\
 # One task per node, with the CPUs of all its ranks: rank.py becomes an agent of torchrun (--agent), which starts

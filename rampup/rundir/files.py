@@ -9,7 +9,8 @@ what is missing.
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,11 @@ class RunDir:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def submissions(self) -> Path:
+        """Who had the right to start the run, by number."""
+        return self.path / "submissions"
 
     @property
     def report_file(self) -> Path:
@@ -143,8 +149,13 @@ class RunDir:
 
     # the control side's own record ----------------------------------------------------------------
 
-    def record(self, what: str, **facts: Any) -> None:
-        append_json(self.control_file, {"t": time.time(), "what": what, **facts})
+    def record(self, what: str, durable: bool = False, **facts: Any) -> None:
+        """Write down what the control side did; `durable`: it survives a power cut."""
+        append_json(self.control_file, {"t": time.time(), "what": what, **facts}, durable)
+
+    def control(self) -> list[Record]:
+        """Return all that the control side wrote down, the oldest first."""
+        return list(read_jsonl(self.control_file))
 
     def records(self, what: str) -> list[Record]:
         return [row for row in read_jsonl(self.control_file) if row.get("what") == what]
@@ -192,10 +203,9 @@ def run_directory(root: Path, name: str, run_id: str, created: float) -> Path:
     return root / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(created))}-{name}-{run_id}"
 
 
-def create_run(
-    final: Path, run: Record, fill: Callable[[RunDir], None], alone: bool = True
-) -> RunDir:
-    """Make a run directory in one step: `fill` writes into a hidden one, and a rename shows it.
+@contextmanager
+def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]:
+    """Make a run directory in one step: the block fills a hidden one, and a rename shows it.
 
     A crash or an error in between leaves no half-made run that `list` would show. One of many
     (`alone=False`) is not brought to the disk at once: starting the study again makes what is
@@ -215,7 +225,7 @@ def create_run(
     try:
         made = RunDir(hidden)
         write_new(made.run_file, run)
-        fill(made)
+        yield made
         if alone:
             sync_files(hidden)
         hidden.rename(final)
@@ -226,4 +236,24 @@ def create_run(
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
-    return RunDir(final)
+
+
+def fill_run(
+    made: RunDir,
+    config: Record,
+    env: Record,
+    rank_program: str,
+    script: str | None,
+    user_file: str | None,
+) -> None:
+    """Write what a new run is to do. `rank_program` and `user_file` are copied; without a `script`
+    or a file of the user there is none."""
+    import shutil
+
+    write_new(made.config_file, config)
+    write_new(made.env_file, env)
+    shutil.copyfile(rank_program, made.rank_program)
+    if script is not None:
+        made.job_script.write_text(script, encoding="utf-8")
+    if user_file is not None:
+        shutil.copyfile(user_file, made.user_file)

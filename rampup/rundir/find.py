@@ -6,7 +6,6 @@ directory. Nothing here looks into a run beyond run.json.
 """
 
 import os
-import random
 from calendar import timegm
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +23,8 @@ STAMP = len("20260131-235959")
 
 def new_run_id() -> str:
     """Return six characters, the first a letter: never mistaken for a job number."""
+    import random  # slow to import, and only new runs need one
+
     chance = random.SystemRandom()
     return chance.choice(LETTERS) + "".join(chance.choices(LETTERS + "23456789", k=ID_LENGTH - 1))
 

@@ -159,9 +159,22 @@ def decode(data: bytes) -> Any:
         return json.loads(data)
 
 
-def append_json(path: Path, value: Record) -> None:
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(value) + "\n")
+def append_json(path: Path, value: Record, durable: bool = False) -> None:
+    """Add a record in one write. A line that was torn before, on a full disk, stays alone."""
+    line = json.dumps(value).encode() + b"\n"
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        if os.write(file, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if durable:
+            os.fsync(file)
+    finally:
+        os.close(file)
+    if durable and not size:
+        sync(path.parent)
 
 
 def read_jsonl(path: Path, tail_bytes: int | None = None) -> Iterator[Record]:

@@ -105,8 +105,10 @@ ATTEMPT: Schema = {
 }
 CONTROL: Schema = {
     **PROCESS,
+    "program": PROCESS,
+    "number": is_whole,
     **dict.fromkeys(
-        ("what", "scheduler", "cluster", "job", "job_name", "allocation", "state", "reason"),
+        ("what", "scheduler", "cluster", "job", "job_name", "allocation", "state", "reason", "why"),
         is_text,
     ),
     **dict.fromkeys(("packed", "waits"), is_flag),

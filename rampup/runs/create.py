@@ -18,7 +18,7 @@ from rampup.core import environment, processes
 from rampup.core.engines import is_target
 from rampup.core.spec import RunSpec
 from rampup.rundir import files as rundir
-from rampup.rundir import find, records
+from rampup.rundir import find, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import versions
 from rampup.runs.code import Snapshot, take
@@ -41,9 +41,9 @@ def create_run(
     checked: CheckedPlan, take_code: Take = take, study: Mapping[str, Any] = NO_STUDY
 ) -> RunDir:
     """Make the directory of a run; `take_code` copies the user's code into it."""
-    plan = checked.plan
+    plan, run = checked.plan, RunDir(checked.plan.run_dir)
     identity = {
-        "id": RunDir(plan.run_dir).id,
+        "id": run.id,
         "name": plan.spec.name,
         "created": time.time(),
         "user": find_user(),
@@ -51,12 +51,9 @@ def create_run(
         "rampup": __version__,
         **study,
     }
-    return rundir.create_run(
-        plan.run_dir,
-        identity,
-        lambda made: fill(made, plan, take_code),
-        alone=study is NO_STUDY,
-    )
+    with rundir.create_run(run.path, identity, alone=study is NO_STUDY) as made:
+        fill(made, plan, take_code)
+    return run
 
 
 def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
@@ -76,13 +73,15 @@ def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
             spec = use_copied_folder(spec, taken, RunDir(final).code)
             argv = find_program(spec, final)
     config = make_config(spec, final, argv, builtin)
-    records.write_new(made.config_file, {**config, "source": source})
-    records.write_new(made.env_file, {**versions.describe(environment.env_of(spec)), "code": code})
-    shutil.copyfile(rank.__file__, made.rank_program)
-    if plan.script is not None:
-        made.job_script.write_text(plan.script, encoding="utf-8")
-    if spec.config_file is not None:
-        shutil.copyfile(spec.config_file, made.user_file)
+    rundir.fill_run(
+        made,
+        config={**config, "source": source},
+        env={**versions.describe(plan.software.env), "code": code},
+        rank_program=rank.__file__,
+        script=plan.script,
+        user_file=spec.config_file,
+    )
+    submissions.claim_first(made)
 
 
 def is_builtin(folder: str) -> bool:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from rampup.core import environment
 from rampup.core.engines import find_engine
-from rampup.core.engines.base import EngineInfo
+from rampup.core.engines.base import EngineInfo, EngineNeeds
+from rampup.core.environment import Software
 from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
@@ -31,6 +32,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     launcher: Launcher
     engine: EngineInfo | None
     """None for a command, and for a recipe that is a script."""
+    ranks: int
+    needs: EngineNeeds
+    """What the engine needs for the settings of this run."""
+    software: Software
+    """What the ranks run in."""
     script: str | None = None
     """job.sh; None where the scheduler starts no script."""
 
@@ -62,12 +68,17 @@ def outline_plan(spec: RunSpec, run_dir: Path) -> Plan:
             f"cluster {cluster.name} can't start ranks with launcher {cluster.launcher!r}",
             f"with scheduler {cluster.scheduler}: {', '.join(scheduler.launchers)}",
         )
+    ranks = spec.resources.world_size
+    engine = find_engine(spec.recipe.engine) if spec.recipe else None
     return Plan(
         spec=spec,
         run_dir=run_dir,
         scheduler=scheduler,
         launcher=find_launcher(cluster.launcher),
-        engine=find_engine(spec.recipe.engine) if spec.recipe else None,
+        engine=engine,
+        ranks=ranks,
+        needs=engine.find_needs(spec.train, ranks) if engine else EngineNeeds(),
+        software=environment.of(spec, run_dir),
     )
 
 

@@ -25,7 +25,7 @@ from rampup.core import environment, processes
 from rampup.core.engines import is_target
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
 from rampup.errors import Refused
-from rampup.rundir import records
+from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs.create import (
     Take,
@@ -149,38 +149,79 @@ def rebuild_argv(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
+def start_again(run: RunDir, fresh_s: float = 0.0) -> Iterator[None]:
+    """Hold the right to start a run that has ended, once. A start that fails leaves the run as it
+    was."""
+    with resume_alone(run):
+        claim_next(run, fresh_s)
+        with rollback_on_error(run):
+            yield
+
+
+def claim_next(run: RunDir, fresh_s: float = 0.0) -> None:
+    """Claim the next start of a run that has ended. Of two processes that see the same end, one gets
+    the number, whatever became of their locks."""
+    number, _ = submissions.newest_claim(run)
+    if submissions.is_being_started(run):
+        raise submissions.refuse_second(run)
+    refuse_unless_ended(run, fresh_s)
+    submissions.claim(run, number + 1)
+
+
+@contextlib.contextmanager
 def rollback_on_error(run: RunDir) -> Iterator[None]:
-    """A start that fails leaves the run as it was: its settings, its script, and its code as
-    submitted."""
+    """Put back the settings of a run, its script and its code as submitted if it was not started.
+    Where a job may exist they stay: it is going to read them."""
     files = [run.config_file, run.job_script, run.env_file]
     before = {path: path.read_text(encoding="utf-8") for path in files if path.exists()}
     others = set(run.path.glob("code-before-*"))
     try:
         yield
-    except BaseException:
-        for path, text in before.items():
-            records.write_text(path, text)
-        for old in set(run.path.glob("code-before-*")) - others:
-            shutil.rmtree(run.code, ignore_errors=True)
-            old.rename(run.code)
+    except BaseException as error:
+        number, _ = submissions.newest_claim(run)
+        if not may_be_submitted(run, number):
+            for path, text in before.items():
+                records.write_text(path, text)
+            for old in set(run.path.glob("code-before-*")) - others:
+                shutil.rmtree(run.code, ignore_errors=True)
+                old.rename(run.code)
+            if (run.recorded("not submitted") or {}).get("number") != number:
+                with contextlib.suppress(OSError):  # the first error is the one to report
+                    run.record("not submitted", number=number, why=str(error))
         raise
 
 
-def end_leftovers(run: RunDir) -> None:
-    """A scheduler may requeue a job that it calls failed, a moment later (a lost node): then two
-    jobs would have the run."""
-    submitted = run.recorded("submitted") or {}
-    if "job" not in submitted:
-        return
-    name = submitted.get("cluster", "")
-    try:
-        cluster = of_run(name, run.config.get("cluster", {}))
-    except Refused:  # a sandbox that was taken down, and its jobs with it
-        return
-    # a pack is the job of other runs too
-    is_own = not submitted.get("packed")
-    job = JobRef(name, submitted["job"], submitted.get("job_name", "")) if is_own else None
-    find_scheduler(cluster.scheduler).cancel(run, cluster, job)
+def may_be_submitted(run: RunDir, number: int) -> bool:
+    """Whether a scheduler may have a job of this start."""
+    rows = run.control()
+    if submissions.find_open(rows) is not None:
+        return True
+    started = [row for row in rows if row.get("what") == "submitted" and not row.get("waits")]
+    return any(row.get("number") == number for row in started)
+
+
+def end_leftovers(run: RunDir, next_cluster: Cluster | None = None) -> None:
+    """End all jobs of a run that is to be started again. A scheduler may requeue a job that it calls
+    failed, a moment later (a lost node); an older rampup may have lost the answer of sbatch."""
+    own: dict[str, JobRef | None] = {}
+    for row in run.control():
+        if row.get("what") in ("submitting", "submitted") and "allocation" not in row:
+            name = row.get("cluster")
+            # a pack is the job of other runs too
+            is_own = "job" in row and not row.get("packed")
+            if isinstance(name, str):
+                job = JobRef(name, str(row["job"]), row.get("job_name", "")) if is_own else None
+                own[name] = job or own.get(name)
+    for name, job in own.items():
+        try:
+            cluster = of_run(name, run.config.get("cluster", {}))
+        except Refused:  # a sandbox that was taken down, and its jobs with it
+            continue
+        find_scheduler(cluster.scheduler).cancel(run, cluster, job)
+    if next_cluster is not None and next_cluster.name not in own:
+        scheduler = find_scheduler(next_cluster.scheduler)
+        if not scheduler.is_inside(next_cluster):
+            scheduler.cancel(run, next_cluster, None)
 
 
 def replace_code(run: RunDir, spec: RunSpec, take: Take) -> tuple[RunSpec, tuple[str, ...]]:

@@ -6,7 +6,7 @@ before the scheduler forgets it.
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from rampup.config.clusters import of_run
 from rampup.core import processes
-from rampup.errors import RampupError
+from rampup.errors import RampupError, Refused, SchedulerError
+from rampup.rundir import submissions
 from rampup.rundir.failures import explain_failure
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
@@ -78,10 +79,13 @@ def states_of(
 ) -> dict[Path, State]:
     """One question per cluster, however many runs there are; none for jobs that are known to have
     ended. Without causes no logs are read for them: for a reader of thousands."""
-    found: dict[Path, State] = {}
+    runs = list(runs)
+    found = find_submissions(runs)
     questions: dict[str, list[Question]] = {}
     for seen in runs:
         run, attempt, facts = seen
+        if run.path in found:
+            continue
         read = explained_state if causes else state_from_files
         if facts.get("outcome") == "completed":
             found[run.path] = read(run, attempt, facts)
@@ -107,6 +111,52 @@ def states_of(
             known = find_known_job(seen.run, key, scheduler, answer)
             found[seen.run.path] = judge(seen, known, scheduler, answer)
     return found
+
+
+# submissions whose answer was lost ----------------------------------------------------------------
+
+
+def find_submissions(runs: Iterable[Observation]) -> dict[Path, State]:
+    """Find the jobs of submissions of which nobody has recorded how they ended, and record them.
+    Returns the states of runs that are being submitted now, or of which nobody can tell."""
+    found: dict[Path, State] = {}
+    lost: dict[str, list[tuple[RunDir, Record]]] = {}
+    for run, _, facts in runs:
+        if facts.get("outcome") == "completed":
+            continue
+        asked = submissions.find_open(run.control())
+        if asked is None:
+            continue
+        if submissions.is_in_progress(asked):
+            found[run.path] = State("pending", cause="it is being submitted")
+        else:
+            lost.setdefault(asked.get("cluster", ""), []).append((run, asked))
+    for cluster, those in lost.items():
+        try:
+            record_found_jobs(cluster, those)
+        except SchedulerError as error:
+            cause = f"its submission was interrupted, and {error.message}"
+            found.update({run.path: State("pending", cause=cause) for run, _ in those})
+    return found
+
+
+def record_found_jobs(cluster: str, lost: Sequence[tuple[RunDir, Record]]) -> None:
+    """Ask a scheduler for jobs by their names, once for all, and record those that exist."""
+    try:
+        profile = of_run(cluster, lost[0][0].config.get("cluster", {}))
+    except Refused:  # a sandbox that was taken down, and its jobs with it
+        return
+    scheduler = find_scheduler(profile.scheduler)
+    names = list(dict.fromkeys(asked.get("job_name", "") for _, asked in lost))
+    jobs = scheduler.find_jobs(profile, names)
+    for run, asked in lost:
+        before = {row.get("job") for row in run.records("submitted")}
+        fresh = [job for job in jobs.get(asked.get("job_name", ""), ()) if job not in before]
+        if fresh:
+            asked = {"scheduler": scheduler.name, **asked}
+            # somebody else's run, or a full disk: the scheduler will be asked again
+            with contextlib.suppress(OSError):
+                submissions.record_submitted(run, asked, fresh[0])
 
 
 # which job, and what is known of it ---------------------------------------------------------------
@@ -207,13 +257,13 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     has_no_record = newest is not None and newest.has_no_record()
     torn = f"attempts/{newest.number}/attempt.json, {TORN}" if newest is not None else ""
     if submitted is None:
-        if time.time() - run.run.get("created", 0) < SUBMITTED_WITHIN_S:
+        if submissions.is_being_started(run) or is_older_and_young(run):
             return State("pending")
         if has_no_record:
             return State("failed", None, f"{torn}, and so is control.jsonl")
-        return State(
-            "failed", None, "it was never started: no submission is recorded in control.jsonl"
-        )
+        refused = (run.recorded("not submitted") or {}).get("why")
+        why = refused or "no submission is recorded in control.jsonl"
+        return State("failed", None, f"it was never started: {why}")
     since = submitted.get("t", 0.0)
     if submitted.get("waits") and run.cancelled_after(since):  # its turn in a study will not come
         return State("cancelled", None, "it was cancelled")
@@ -222,6 +272,12 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
         return State("pending")
     cause = torn if has_no_record else "its launcher ended before it could say what it does"
     return state_of_the_gone(run, since, cause)
+
+
+def is_older_and_young(run: RunDir) -> bool:
+    """Whether a rampup that did not claim its starts (0.1.0) may just be submitting the run."""
+    number, _ = submissions.newest_claim(run)
+    return number == 0 and 0 <= time.time() - run.run.get("created", 0) < SUBMITTED_WITHIN_S
 
 
 def state_of_the_gone(run: RunDir, since: float, cause: str) -> State:

@@ -1,11 +1,17 @@
 """Ending a run: by a request to save and stop, or through its scheduler. `rampup cancel` calls it."""
 
+import time
+
 from rampup.config.clusters import of_run
-from rampup.errors import Refused
+from rampup.errors import Refused, SchedulerError
+from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
-from rampup.runs.state import find_job, observe
+from rampup.runs.state import find_job, find_submissions, observe
 from rampup.schedulers import find_scheduler
-from rampup.schedulers.local import stop_supervisor
+from rampup.schedulers.local import find_supervisor, stop_supervisor
+
+SUBMIT_WAIT_S = 120.0
+POLL_S = 0.2
 
 
 def ask_to_stop(run: RunDir) -> None:
@@ -23,6 +29,7 @@ def ask_to_stop(run: RunDir) -> None:
 
 def cancel(run: RunDir) -> None:
     """Stop a run through its scheduler."""
+    wait_for_submission(run)
     submitted = run.recorded("submitted") or {}
     job = find_job(run, observe(run).facts, submitted)
     # a run that waits in a sweep or shares a job: the process that has it reads this record
@@ -33,5 +40,26 @@ def cancel(run: RunDir) -> None:
         find_scheduler(cluster.scheduler).cancel(run, cluster, job)
         run.record("cancelled", by="rampup cancel")
     else:
+        find_supervisor(run)  # refused before anything is recorded: it may live on another host
         run.record("cancelled", by="rampup cancel")
         stop_supervisor(run)
+
+
+def wait_for_submission(run: RunDir) -> None:
+    """Wait until a process that is just starting the run has recorded what it started: only then
+    can it be cancelled."""
+    deadline = time.monotonic() + SUBMIT_WAIT_S
+    while is_being_submitted(run):
+        if time.monotonic() > deadline:
+            raise SchedulerError(
+                f"run {run.id} is still being submitted", f"later again: rampup cancel {run.id}"
+            )
+        time.sleep(POLL_S)
+    find_submissions([observe(run)])
+
+
+def is_being_submitted(run: RunDir) -> bool:
+    asked = submissions.find_open(run.control())
+    return submissions.is_being_started(run) or (
+        asked is not None and submissions.is_in_progress(asked)
+    )

@@ -7,7 +7,7 @@ its name. schedulers/__init__.py lists them; docs/add-a-scheduler.md shows how t
 
 import subprocess
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import Refused
 from rampup.rundir.files import RunDir
+from rampup.rundir.records import Record
 
 FRESH_S = 2.0
 """How old an answer about jobs may be, where nobody asks for a newer one."""
@@ -179,9 +180,10 @@ class Scheduler:
         """A job as a run has recorded it, which the scheduler may have forgotten."""
         raise NotImplementedError
 
-    def find_jobs(self, cluster: Cluster, name: str) -> list[str]:
-        """The ids of the jobs with that name, the oldest first."""
-        return []
+    def find_jobs(self, cluster: Cluster, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """The ids of the jobs with each of these names, the oldest first: what a submission whose
+        answer was lost has made."""
+        return {}
 
     def read_usage(self, cluster: Cluster, job: str, ranks: int) -> Usage | None:
         """What a finished job asked for and used, by the scheduler's own accounts."""
@@ -193,8 +195,9 @@ class Scheduler:
 
     # checks ---------------------------------------------------------------------------------------
 
-    def check(self, spec: RunSpec, runs_root: Path, script: str | None) -> Iterator[Finding]:
-        """All that can be said of a run before it is submitted, the cheapest first."""
+    def check(self, spec: RunSpec, run_dir: Path, script: str | None) -> Iterator[Finding]:
+        """All that can be said of a run before it is submitted, the cheapest first; `run_dir` is
+        where it will live."""
         return iter(())
 
     def survey(self, cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
@@ -240,9 +243,10 @@ class Scheduler:
         return NO_SHARE
 
     def submit_script(
-        self, cluster: Cluster, script: Path, name: str, before: Collection[str] = ()
+        self, cluster: Cluster, script: Path, name: str, announce: Callable[[Record], None]
     ) -> str:
-        """The id of the one job of that name, besides those that are known from before."""
+        """The id of the one job of that name. `announce` writes down the process that is about to
+        submit it."""
         raise NotImplementedError
 
     def cancel_jobs(self, cluster: Cluster, name: str, jobs: Sequence[str]) -> None:

@@ -9,13 +9,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rampup.core import processes
 from rampup.core.spec import Cluster, RunSpec
-from rampup.errors import SchedulerError
-from rampup.launchers import find_launcher
+from rampup.errors import Refused, SchedulerError
+from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
+from rampup.rundir.records import Record
 from rampup.schedulers.base import NO_SHARE, Command, JobRef, Scheduler
+from rampup.schedulers.gate import Gate
 
 CANCEL_WAIT_S = 45.0
 """A run that saves before it ends may take so long."""
@@ -28,6 +31,8 @@ class Local(Scheduler):
     is_here = True
 
     def render_command(self, spec: RunSpec, run_dir: Path) -> Command:
+        from rampup.launchers import find_launcher  # only for a run that starts
+
         before = find_launcher(spec.cluster.launcher).command_here(spec.resources.tasks_per_node)
         env: dict[str, str] = {}
         if spec.resources.devices is not None:
@@ -60,22 +65,32 @@ def start_supervisor(run: RunDir, command: Command, detach: bool) -> subprocess.
     # A signal that comes while Python starts up waits, blocked, until the launcher asks for it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        launcher = subprocess.Popen(
+        # Ctrl-C at the terminal reaches us alone: the gate has a session of its own
+        gate = Gate(
             argv,
+            {**os.environ, **command.env},
             cwd=command.cwd,
-            env={**os.environ, **command.env},
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE if detach else None,
-            # Ctrl-C at the terminal reaches us alone; we pass it on in good order
-            start_new_session=True,
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    run.record("submitted", scheduler="local", **processes.identify(launcher.pid))
+    start_recorded(run, gate, scheduler="local")
     if detach:
-        wait_for_start(run, launcher, before_us)
-    return launcher
+        wait_for_start(run, gate.process, before_us)
+    return gate.process
+
+
+def start_recorded(run: RunDir, gate: Gate, **facts: Any) -> None:
+    """Write down which process has the run, then let it go. Without the record there is no run."""
+    number, _ = submissions.newest_claim(run)
+    try:
+        run.record("submitted", durable=True, number=number, **facts, **gate.identify())
+    except OSError as error:
+        gate.kill()
+        hint = f"check the free space: df -h {run.path}"
+        raise Refused(f"can't write {run.control_file}: {error.strerror}", hint) from None
+    gate.open()
 
 
 def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes], before_us: int) -> None:
@@ -91,20 +106,28 @@ def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes], before_us: in
             )
 
 
-def stop_supervisor(run: RunDir) -> None:
-    """Ask the supervisor, or the job script inside an allocation, to end the run; wait until it
-    has."""
+def find_supervisor(run: RunDir) -> Record | None:
+    """Return the supervisor, or the job script inside an allocation, that has the run. One of
+    another machine is refused: nobody here can stop it."""
     attempt = run.last_attempt()
     launcher = attempt.facts if attempt is not None else None
     if not launcher or "pid" not in launcher:  # not begun, or a job script inside an allocation
         launcher = run.recorded("submitted")
     if not launcher:
-        return
+        return None
     if launcher.get("host") != processes.host():
         raise SchedulerError(
             f"run {run.id} lives on {launcher.get('host')}, not here",
             f"rampup cancel {run.id} on {launcher.get('host')}",
         )
+    return launcher
+
+
+def stop_supervisor(run: RunDir) -> None:
+    """Ask the process that has the run to end it; wait until it has."""
+    launcher = find_supervisor(run)
+    if launcher is None:
+        return
     if processes.is_alive(launcher):
         os.kill(launcher["pid"], signal.SIGTERM)
     deadline = time.monotonic() + CANCEL_WAIT_S

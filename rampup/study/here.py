@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rampup.core import processes
 from rampup.diagnose.preflight import accept_alike
 from rampup.errors import RampupError, SchedulerError
+from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.plan import make_plan
@@ -24,7 +25,7 @@ from rampup.runs.start import start
 from rampup.runs.state import State, state_of
 from rampup.schedulers import find_scheduler
 from rampup.study.code import SharedCode
-from rampup.study.members import Ids, Known, Member, Study, make, rebuild_spec, refuse_unless_ended
+from rampup.study.members import Ids, Known, Member, Study, make, rebuild_spec
 
 POLL_S = 0.1
 Tell = Callable[[str], None]
@@ -57,11 +58,11 @@ class Here:
         """From here on it is pending, as long as this process lives."""
         with contextlib.nullcontext() if is_new else resume.resume_alone(run):
             if not is_new:
-                refuse_unless_ended(run)
+                resume.claim_next(run, fresh_s=2.0)
                 resume.end_leftovers(run)
-            run.record(
-                "submitted", scheduler="local", waits=True, **processes.identify(os.getpid())
-            )
+            number, _ = submissions.newest_claim(run)
+            who = processes.identify(os.getpid())
+            run.record("submitted", scheduler="local", waits=True, number=number, **who)
 
     def go(self, interrupted: Sequence[int]) -> None:
         """Until all have ended, or somebody has had enough."""

@@ -18,7 +18,7 @@ from rampup.core.spec import Cluster, RunSpec
 from rampup.diagnose.preflight import accept_alike, preflight, preflight_alike
 from rampup.errors import RampupError, Refused, SchedulerError
 from rampup.rundir import find as runs
-from rampup.rundir import records
+from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.create import plan_new_run
@@ -33,8 +33,6 @@ from rampup.study.members import (
     Study,
     make,
     rebuild_spec,
-    record_submission,
-    refuse_unless_ended,
 )
 
 Tell = Callable[[str], None]
@@ -210,9 +208,7 @@ class Launch(Struct, frozen=True):
         self.go_on_or_stop("nothing was submitted")
         if member.run is None:
             return make(self.study, member.point, ids.new(), self.code)
-        undo.enter_context(resume.resume_alone(member.run))
-        undo.enter_context(resume.rollback_on_error(member.run))
-        refuse_unless_ended(member.run)
+        undo.enter_context(resume.start_again(member.run, fresh_s=2.0))
         plan = make_plan(rebuild_spec(member.run, member.point.spec), member.run.path)
         note = resume.rewrite(member.run, accept_alike(plan), self.code.take)
         if note:
@@ -225,16 +221,24 @@ class Launch(Struct, frozen=True):
         folder = make_folder(self.study.folder, self.way.kind)
         script = self.way.script(self.study, folder, name, batch.group)
         file = write_job(folder, batch.runs, script)
-        asked = {
+        shared = {
+            "scheduler": cluster.scheduler,
             "cluster": cluster.name,
             "job_name": name,
             **({"packed": True} if self.way.at_once else {}),
         }
-        for task, run in enumerate(batch.runs):
-            run.record("submitting", task=task, **asked)
-        job = batch.group.scheduler.submit_script(cluster, file, name)
-        for task, run in enumerate(batch.runs):
-            record_submission(run, cluster.scheduler, {**asked, "task": task}, job)
+        asked = [
+            {"number": submissions.newest_claim(run)[0], "task": task, **shared}
+            for task, run in enumerate(batch.runs)
+        ]
+
+        def announce(program: records.Record) -> None:
+            for run, mine in zip(batch.runs, asked, strict=True):
+                submissions.record_submitting(run, mine, program)
+
+        job = batch.group.scheduler.submit_script(cluster, file, name, announce)
+        for run, mine in zip(batch.runs, asked, strict=True):
+            submissions.record_submitted(run, mine, job)
         return job
 
 

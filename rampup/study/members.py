@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rampup.config.clusters import of_run
 from rampup.core.spec import RunSpec
 from rampup.diagnose.preflight import accept_alike
 from rampup.errors import Refused, UsageError, nearest
@@ -24,7 +23,6 @@ from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.create import create_run, plan_new_run
 from rampup.runs.state import State, observe, states_of
-from rampup.schedulers import find_scheduler
 from rampup.study.code import SharedCode
 from rampup.study.grid import Point
 
@@ -98,52 +96,9 @@ def members_of(study: Study, points: Sequence[Point]) -> list[Member]:
     found: dict[str, RunDir] = {}
     for run in study.runs():
         found.setdefault(run.run.get("point_id", ""), run)
-    find_lost_submissions(found.values())
     states = states_of([observe(run) for run in found.values()], fresh_s=0.0)
-    for run in found.values():
-        # who made it did not come so far
-        if run.recorded("submitted") is None and run.last_attempt() is None:
-            states[run.path] = State("failed", None, "it was never started")
     there = {point_id: Known(run, states[run.path]) for point_id, run in found.items()}
     return [Member(point, there.get(point.id)) for point in points]
-
-
-def find_lost_submissions(
-    those: Iterable[RunDir], known: dict[tuple[str, str], list[str]] | None = None
-) -> None:
-    """Who submits writes that down before and after. If it was killed in between, Slurm knows
-    whether a job exists. It is asked once for each name; `known` is for who looks again and
-    again."""
-    known = {} if known is None else known
-    for run in those:
-        asked, told = run.recorded("submitting"), run.recorded("submitted") or {}
-        if asked is None or told.get("t", 0.0) >= asked.get("t", 0.0):
-            continue
-        key = asked.get("cluster", ""), asked.get("job_name", "")
-        if key not in known:
-            known[key] = find_jobs(*key, run)
-        if known[key]:
-            kept = run.config.get("cluster", {}).get("scheduler", "")
-            record_submission(run, kept, asked, known[key][0])
-
-
-def find_jobs(cluster: str, job_name: str, run: RunDir) -> list[str]:
-    try:
-        profile = of_run(cluster, run.config.get("cluster", {}))
-        return find_scheduler(profile.scheduler).find_jobs(profile, job_name)
-    except Refused:  # a sandbox that was taken down, and its jobs with it
-        return []
-
-
-def record_submission(run: RunDir, scheduler: str, asked: dict[str, object], job: str) -> None:
-    """`asked` is what was written down before the job had an id."""
-    kept = {key: asked[key] for key in ("cluster", "job_name", "packed") if key in asked}
-    run.record(
-        "submitted",
-        scheduler=scheduler,
-        job=job if asked.get("packed") else f"{job}_{asked['task']}",
-        **kept,
-    )
 
 
 def counts(members: Iterable[Member]) -> dict[Todo, int]:
@@ -172,13 +127,6 @@ def make(study: Study, point: Point, run_id: str, code: SharedCode) -> RunDir:
     about = {"study": study.name, "point": point.values, "point_id": point.id}
     checked = accept_alike(plan_new_run(point.spec, study.root, run_id))
     return create_run(checked, code.take, about)
-
-
-def refuse_unless_ended(run: RunDir) -> None:
-    """Somebody may have resumed it meanwhile. One that was never submitted is nobody else's: we
-    have the study."""
-    if run.recorded("submitted") is not None or run.last_attempt() is not None:
-        resume.refuse_unless_ended(run, fresh_s=2.0)
 
 
 def rebuild_spec(run: RunDir, spec: RunSpec) -> RunSpec:

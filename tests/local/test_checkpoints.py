@@ -1,4 +1,4 @@
-"""`show --checkpoints` tells what is there, and `clean` removes what is no longer needed."""
+"""`show --checkpoints` tells what is there; tests/local/test_clean.py removes it."""
 
 import os
 from pathlib import Path
@@ -73,38 +73,13 @@ def test_a_run_without_any(cli) -> None:
     assert "nothing to remove" in cli("clean", run["id"]).stderr
 
 
-def test_clean_keeps_the_newest_and_the_best(cli, run: RunDir) -> None:
-    before = names(run)
-    told = cli("clean", run.id, "--dry-run").stderr
-    assert f"{run.id}: would free 3.0 MB (step-10, step-40.tmp-1); kept step-30, step-20" in told
-    assert names(run) == before
-    assert f"{run.id}: freed 3.0 MB" in cli("clean", run.id).stderr
-    assert names(run) == ["step-20", "step-30"]
-    assert cli.json("clean", run.id) == [
-        {"id": run.id, "removed": [], "kept": ["step-30", "step-20"], "freed_bytes": 0}
-    ]
-
-
-def test_clean_takes_the_newest_that_is_sound(cli, run: RunDir) -> None:
-    damage(run.checkpoint(30) / "state.pt")
-    cli("clean", run.id)
-    assert names(run) == ["step-20"]
-
-
-def test_clean_leaves_all_when_none_is_sound(cli, run: RunDir) -> None:
-    for step in (10, 20, 30):
-        damage(run.checkpoint(step) / "state.pt")
-    cli("clean", run.id)
-    assert names(run) == ["step-10", "step-20", "step-30"]
-    assert "freed 6.0 MB" in cli("clean", run.id, "--all").stderr
-    assert names(run) == []
-
-
-def test_clean_has_no_default_and_leaves_running_runs_alone(cli, eventually) -> None:
-    assert "Missing argument" in cli("clean", check=2).stderr
-    cli("run", "--detach", "--", "sleep", "60")
-    (run,) = cli.json("list")
-    eventually(lambda: cli.json("list")[0]["state"] == "running")
-    refused = cli("clean", run["id"], check=3)
-    assert "is running: its checkpoints are left alone" in refused.stderr
-    cli("cancel", run["id"])
+def test_show_knows_what_was_set_aside_and_copies(cli, run: RunDir) -> None:
+    run.checkpoint(30).rename(run.checkpoints / "step-30.old-1")
+    run.checkpoint(10).rename(run.checkpoints / "damaged-step-10")
+    lines = cli("show", run.id, "--checkpoints", "--verify").stdout.splitlines()[1:]
+    assert lines[0].split()[0] == "30" and lines[0].endswith("sound (as step-30.old-1)")
+    assert lines[1].split()[0] == "20" and lines[1].endswith("best  sound")
+    assert lines[2].split()[0] == "10" and lines[2].endswith("damaged, set aside")
+    rows = cli.json("show", run.id, "--verify")
+    assert [row["name"] for row in rows] == ["step-30.old-1", "step-20", "damaged-step-10"]
+    assert [row["sound"] for row in rows] == [True, True, None]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rampup.core.settings import Settings
-from rampup.datasets import fetch
+from rampup.datasets import fetch, sets
 from rampup.datasets.sets import WEIGHTS, DataFile
 from rampup.errors import RampupError
 from rampup.recipes.cifar10 import model
@@ -233,7 +233,7 @@ def test_trained_weights_are_fetched_and_loaded(
     built = model.build(settings(arch="resnet18", pretrained=True)).state_dict()
     assert torch.equal(built["layer3.1.conv2.weight"], trained["layer3.1.conv2.weight"])
     assert built["conv1.weight"].shape == (64, 3, 3, 3) and built["fc.bias"].shape == (10,)
-    torch.save({"other": torch.ones(1)}, fetch.folder(known.name) / file.name)
+    torch.save({"other": torch.ones(1)}, sets.folder(known.name) / file.name)
     with pytest.raises(
         RampupError, match="the weights of weights:resnet18 do not fit arch=resnet18"
     ):

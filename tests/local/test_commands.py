@@ -83,7 +83,8 @@ def test_a_taken_port_is_avoided(cli) -> None:
     run = RunDir(cli.runs / "20260101-000000-port-aaaaaa")
     argv = [sys.executable, "-c", "import os; print(os.environ['MASTER_PORT'])"]
     config = {"argv": argv, "resources": {"tasks_per_node": 2}}
-    rundir.create_run(run.path, {"id": run.id}, lambda made: write_json(made.config_file, config))
+    with rundir.create_run(run.path, {"id": run.id}) as made:
+        write_json(made.config_file, config)
     shutil.copyfile(rank.__file__, run.rank_program)
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", rank.first_port(f"{run.path}/1", 0)))

@@ -41,10 +41,10 @@ BROKEN = {
     "data-not-fetched": (
         """
         import os, rampup
-        from rampup.datasets import fetch
+        from rampup.datasets import sets
         os.environ["XDG_CACHE_HOME"] = "/nowhere"
         rampup.init()
-        fetch.folder("mnist")
+        sets.folder("mnist")
         """,
         "data set mnist is not on this machine",
         "rampup fetch mnist",
@@ -323,7 +323,8 @@ def test_a_lost_peer_is_not_the_cause(cli) -> None:
 def test_all_ports_are_taken(cli) -> None:
     run = RunDir(cli.runs / "20260101-000000-port-aaaaaa")
     config = {"argv": ["true"], "resources": {"tasks_per_node": 2}}
-    rundir.create_run(run.path, {"id": run.id}, lambda made: write_json(made.config_file, config))
+    with rundir.create_run(run.path, {"id": run.id}) as made:
+        write_json(made.config_file, config)
     shutil.copyfile(rank.__file__, run.rank_program)
     with ExitStack() as held:
         for retry in range(3):

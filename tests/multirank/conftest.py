@@ -42,22 +42,26 @@ class Case:
         every: str = "auto",
         attempts: tuple[int, ...] = (),
         engine: str = "torch",
+        loop: str = "",
         recipe: str = "",
         killed_at_sync: int = 0,
         **train: Any,
     ) -> None:
-        """`attempts` names the number of ranks of each attempt, when there are several; `recipe`
-        one of our own; `killed_at_sync` counts the files that the first attempt brings to the
-        disk."""
+        """`attempts` names the number of ranks of each attempt, when there are several; `loop` the
+        engine that drives a torch recipe; `recipe` one of our own; `killed_at_sync` counts the
+        files that the first attempt brings to the disk."""
         self.run, self.world, self.limit, self.every = RunDir(folder), world, limit, every
         self.worlds, self.killed_at_sync = attempts or (world,), killed_at_sync
         self.codes: list[int] = []
         self.entry, self.engine, self.recipe = entry, engine, recipe
+        self.loop = loop or engine
         self.train = (
             {name: setting.default for name, setting in ENGINES[engine].settings.items()}
             | SMALL
             | train
         )
+        if loop:
+            self.train["engine"] = loop
         self.own = train
 
     def write(self) -> None:
@@ -115,7 +119,13 @@ class Case:
             return load_state(self.run.checkpoints / self.end["checkpoint"])
         import torch
 
-        path = self.run.checkpoints / self.end["checkpoint"] / "state.pt"
+        folder = self.run.checkpoints / self.end["checkpoint"]
+        if self.loop == "lightning":
+            made: dict[str, Any] = torch.load(folder / "state.ckpt", weights_only=False)
+            names = [name for name in made["state_dict"] if name.startswith("model.")]
+            own = {name.removeprefix("model."): made["state_dict"][name] for name in names}
+            return {**made, "model": own}
+        path = folder / "state.pt"
         found: dict[str, Any] = torch.load(path, weights_only=True)
         return found
 
@@ -152,7 +162,7 @@ def run_ranks(root: Path, cases: dict[str, Case]) -> str:
             "dir": str(case.run.path),
             "worlds": case.worlds,
             "limit": case.limit,
-            "engine": case.engine,
+            "engine": case.loop,
         }
         asked[name] |= {"killed_at_sync": case.killed_at_sync}
     (root / "cases.json").write_text(json.dumps(asked))

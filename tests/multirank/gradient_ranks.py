@@ -92,7 +92,7 @@ class Trainer:
         samples = self.case["samples"]
         low, high = piece(0, samples, self.world.rank, self.world.size)
         count = min(self.case["accumulate"], high - low)
-        self.gradients.begin(samples, count)
+        self.gradients.begin(min(samples, self.world.size), count)
         for part in range(count):
             begin, end = piece(low, high, part, count)
             scores = self.gradients.model(x[begin:end])

@@ -18,12 +18,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 CUT: dict[str, Any] = {"entry": "train:Interrupted", "ends": [], "how": "stop"}
+SHORT: dict[str, Any] = {"samples": 124, "epochs": 2}
 # An epoch has five steps. What is asked for in one step is heard before the next, and agreed with
 # it.
 CASES: dict[str, dict[str, Any]] = {
     **{f"plain-{world}": {"world": world} for world in (1, 2, 3)},
     "mirrored-1": {"world": 1, "cpu_devices": 2},
-    "tiny-3": {"world": 3, "entry": "train:Noisy", "samples": 41, "validation": 2, "epochs": 1},
+    "tiny-3": {"world": 3, "samples": 41, "validation": 2, "epochs": 1},
     **{f"whole-{world}": {**CUT, "world": world} for world in (1, 2)},
     "stopped-1": {**CUT, "world": 1, "attempts": (1, 1, 1), "ends": [6, 2]},
     "stopped-2": {**CUT, "world": 2, "attempts": (2, 2), "ends": [12]},
@@ -72,12 +73,20 @@ CASES: dict[str, dict[str, Any]] = {
     "differing": {"world": 2, "entry": "train:Differing", "monitor": "train_loss"},
     "moved": {**CUT, "world": 2, "attempts": (2, 1), "ends": [7]},
     "branching-1": {"world": 1, "entry": "train:Branching", "epochs": 1},
+    # four steps per epoch: 40, 40, 40 and 4
+    "short-1": {**SHORT, "entry": "train:Normed", "world": 1},
+    "short-3": {**SHORT, **CUT, "world": 3},
+    "short-stopped-3": {**SHORT, **CUT, "world": 3, "attempts": (3, 3), "ends": [2]},
+    "short-mirrored": {**SHORT, "entry": "train:Normed", "world": 1, "cpu_devices": 3},
+    "fixed-2": {**SHORT, "entry": "train:Fixed", "world": 2, "samples": 123, "epochs": 1},
+    "lone": {**SHORT, "entry": "train:Normed", "world": 2, "samples": 121},
+    "few": {**SHORT, "entry": "train:Normed", "world": 2, "batch_size": 3},
     "raises": {"world": 2, "entry": "train:Raises"},
     "keras3": {"world": 1, "entry": "train:Keras3"},
     "unmonitored": {"world": 1, "monitor": "val_acuracy"},
     "alone": {"world": 2, "strategy": "mirrored"},
 }
-FAIL = ("raises", "keras3", "unmonitored", "alone", "differing")
+FAIL = ("lone", "few", "raises", "keras3", "unmonitored", "alone", "differing")
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +201,35 @@ def test_a_batch_smaller_than_the_world(cases: dict[str, Case]) -> None:
     assert cases["tiny-3"].end["metrics"]["val_loss"] is not None, "no mean of nothing"
 
 
+@pytest.mark.parametrize("name", ["short-1", "short-3", "short-mirrored"])
+def test_no_replica_normalises_over_one_sample(cases: dict[str, Case], name: str) -> None:
+    ranks = cases[name].traced("ids")
+    assert min(map(len, chain(*ranks))) > 1
+    seen = set(chain(*chain(*ranks)))
+    assert seen == set(range(124)), "an epoch has every sample"
+
+
+def test_a_short_batch_goes_to_fewer_workers(cases: dict[str, Case]) -> None:
+    (whole,) = cases["short-1"].traced("ids")
+    for epoch in (0, 1):
+        first, second, idle = (rank[4 * epoch + 3] for rank in cases["short-3"].traced("ids"))
+        assert [*first, *second] == whole[4 * epoch + 3]
+        assert idle == first, "with no weight"
+
+
+def test_a_layer_that_does_not_normalise_over_the_batch_changes_nothing(
+    cases: dict[str, Case],
+) -> None:
+    assert [len(step) for step in cases["fixed-2"].traced("ids")[1]] == [20, 20, 20, 1]
+
+
+def test_resumed_at_a_short_batch_it_is_equal_bit_for_bit(cases: dict[str, Case]) -> None:
+    whole, parts = cases["short-3"], cases["short-stopped-3"]
+    assert parts.attempt.resume_step() == 3
+    assert_equal(whole.state(), parts.state())
+    assert whole.rows_without_times() == parts.rows_without_times()
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -276,6 +314,16 @@ def test_a_rank_that_raises_tells_its_cause(cases: dict[str, Case]) -> None:
     ("name", "message", "hint"),
     [
         ("keras3", "made a model of Keras 3", "import tf_keras as keras"),
+        (
+            "lone",
+            "the last batch of an epoch has one sample (121 samples, batch_size=40), and layer",
+            "batch_size=41, or train on 120 samples",
+        ),
+        (
+            "few",
+            "batch_size=3 on 2 ranks leaves one sample in a piece, and layer batch_normalization",
+            "batch_size=4, or fewer ranks",
+        ),
         ("unmonitored", "monitor=val_acuracy is not a metric", "did you mean val_accuracy?"),
         (
             "differing",

@@ -193,7 +193,7 @@ def test_an_epoch_without_validation_is_not_the_best(cases: dict[str, Case]) -> 
 
 
 def test_waiting_for_data_is_measured(cases: dict[str, Case]) -> None:
-    """A note is made of it, as tests/unit/test_lightning_loaders.py shows."""
+    """A note is made of it, as tests/unit/engines/test_lightning_loaders.py shows."""
     assert cases["slow"].end["phases"]["data"] > 1.5, "180 samples of 10 ms"
 
 

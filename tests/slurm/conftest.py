@@ -202,7 +202,7 @@ def run_with_a_missing_rank(slow_sandbox: Sandbox) -> Path:
     program.write_text(
         program.read_text().replace("import argparse\n", f"{LATE}import argparse\n", 1)
     )
-    job = json.loads((run / "control.jsonl").read_text().splitlines()[0])["job"]
+    job = json.loads((run / "control.jsonl").read_text().splitlines()[-1])["job"]
     slow_sandbox.run("scontrol", "release", job)
     return run
 

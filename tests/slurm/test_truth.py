@@ -13,7 +13,7 @@ time.sleep(60)
 
 
 def job_in(run: Path) -> str:
-    return json.loads((run / "control.jsonl").read_text().splitlines()[0])["job"]
+    return json.loads((run / "control.jsonl").read_text().splitlines()[-1])["job"]
 
 
 def submit(cli, sandbox, *words: str, command: tuple[str, ...]) -> str:

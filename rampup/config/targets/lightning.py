@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rampup.config.tables import check_value
 from rampup.config.targets import keras as keras_targets
 from rampup.config.targets.signatures import Found, Source, locate, needed_packages, read_class
 from rampup.core.engines.lightning import (
@@ -22,7 +23,6 @@ from rampup.core.engines.lightning import (
     check,
     check_installed,
 )
-from rampup.core.settings import check_value
 from rampup.core.spec import RecipeInfo, Setting, Value
 from rampup.errors import Refused, nearest
 from rampup.rundir.records import Record

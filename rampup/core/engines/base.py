@@ -6,9 +6,20 @@ in rampup/engines/.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rampup.core.spec import Setting
+
+
+class EngineNeeds(NamedTuple):
+    """What an engine needs because of its settings and the number of ranks."""
+
+    modules: Mapping[str, str] = {}
+    """Modules that must be importable, each with the setting that needs it."""
+    mpi: str = ""
+    """The setting that needs ranks which MPI has started; empty where none does."""
+    fewer_ranks: tuple[str, str] | None = None
+    """Why so many ranks can't train, and a remedy; None where they can."""
 
 
 class EngineInfo:
@@ -34,17 +45,9 @@ class EngineInfo:
         """Raise an error that says which package is missing, too old or in the way; nothing is
         imported."""
 
-    def find_modules(self, train: Mapping[str, object], ranks: int) -> dict[str, str]:
-        """Modules that these settings need, each with the setting that needs it."""
-        return {}
-
-    def find_mpi_need(self, train: Mapping[str, object], ranks: int) -> str:
-        """The setting that needs ranks which MPI has started; empty where none does."""
-        return ""
-
-    def explain_rank_limit(self, train: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
-        """Why so many ranks can't train with these settings, and a remedy; None where they can."""
-        return None
+    def find_needs(self, train: Mapping[str, object], ranks: int) -> EngineNeeds:
+        """What a run with these settings and so many ranks needs, besides the engine itself."""
+        return EngineNeeds()
 
 
 def find_version(distribution: str) -> str | None:

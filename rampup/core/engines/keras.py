@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from rampup.core.engines.base import EngineInfo, find_version
+from rampup.core.engines.base import EngineInfo, EngineNeeds, find_version
 from rampup.core.engines.torch import TORCH
 from rampup.core.spec import Setting
 from rampup.errors import RampupError
@@ -117,16 +117,13 @@ class KerasInfo(EngineInfo):
     def check_installed(self) -> None:
         check()
 
-    def find_modules(self, train: Mapping[str, object], ranks: int) -> dict[str, str]:
-        setting = self.find_mpi_need(train, ranks)
-        return {"horovod": setting} if setting else {}
-
-    def find_mpi_need(self, train: Mapping[str, object], ranks: int) -> str:
-        return "strategy=horovod" if needs_horovod(train, ranks) else ""
-
-    def explain_rank_limit(self, train: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
+    def find_needs(self, train: Mapping[str, object], ranks: int) -> EngineNeeds:
         kind = train.get("strategy")
-        if kind not in ("single", "mirrored") or ranks <= 1:
-            return None
-        cause = f"strategy={kind} trains in one process, and this run has {ranks} ranks"
-        return cause, "strategy=multiworker, or --nodes 1 --tasks-per-node 1"
+        if needs_horovod(train, ranks):
+            setting = f"strategy={kind}"
+            return EngineNeeds(modules={"horovod": setting}, mpi=setting)
+        if kind in ("single", "mirrored") and ranks > 1:
+            cause = f"strategy={kind} trains in one process, and this run has {ranks} ranks"
+            remedy = "strategy=multiworker, or --nodes 1 --tasks-per-node 1"
+            return EngineNeeds(fewer_ranks=(cause, remedy))
+        return EngineNeeds()

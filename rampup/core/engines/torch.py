@@ -7,7 +7,7 @@ setting.
 
 from collections.abc import Mapping
 
-from rampup.core.engines.base import EngineInfo
+from rampup.core.engines.base import EngineInfo, EngineNeeds
 from rampup.core.spec import Setting
 
 TORCH: dict[str, Setting] = {
@@ -76,6 +76,6 @@ class TorchInfo(EngineInfo):
     name = "torch"
     settings = TORCH
 
-    def find_modules(self, train: Mapping[str, object], ranks: int) -> dict[str, str]:
+    def find_needs(self, train: Mapping[str, object], ranks: int) -> EngineNeeds:
         by_lightning = train.get("engine") == "lightning"
-        return {"lightning": "engine=lightning"} if by_lightning else {}
+        return EngineNeeds(modules={"lightning": "engine=lightning"} if by_lightning else {})

@@ -1,4 +1,4 @@
-"""What this machine has: CPUs, memory, GPUs, room on disk. Measured only; catalogue.py judges.
+"""What this machine has: CPUs, memory, GPUs. Measured only: doctor.py and request.py judge.
 
 A container or a batch job gets less than the machine, so the limits of affinity and cgroups (both
 versions) count. Nothing here imports a framework or takes longer than a moment.
@@ -30,12 +30,6 @@ class Memory(NamedTuple):
     total: int
     """Bytes, within the limit of the cgroup."""
     free: int
-
-
-class Room(NamedTuple):
-    free: int
-    inodes: int | None
-    """None where the file system does not count them."""
 
 
 def cpus() -> Cpus:
@@ -83,19 +77,6 @@ def gpu_files() -> list[str]:
 
 def has_apple_gpu() -> bool:
     return platform.system() == "Darwin" and platform.machine() == "arm64"
-
-
-def existing_parent(path: Path) -> Path:
-    """The path itself or the nearest directory above it that is there."""
-    return next(
-        (place for place in (path, *path.parents) if os.path.lexists(place)), Path(path.anchor)
-    )
-
-
-def room(path: Path) -> Room:
-    """What is left on the file system where `path` is, or would be made."""
-    found = os.statvfs(next(place for place in (path, *path.parents) if place.is_dir()))
-    return Room(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else None)
 
 
 def _cpu_limits() -> Iterator[float]:

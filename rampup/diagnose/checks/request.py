@@ -9,15 +9,26 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from rampup.core import environment as software
 from rampup.core.finding import Finding, Level
-from rampup.core.spec import RunSpec
 from rampup.diagnose.checks import machine
 from rampup.diagnose.checks.storage import data_set
 from rampup.errors import nearest
 from rampup.launchers import find_launcher
 from rampup.runs.code import script_index
 from rampup.runs.plan import Plan
+
+
+def check(plan: Plan) -> Iterator[Finding]:
+    """All findings about a request, the cheapest first."""
+    of_resources = (trial, size, launcher, device, ranks_and_gpus)
+    for one in (data, *of_resources, precision, program):
+        yield from one(plan)
+
+
+def check_settings(plan: Plan) -> Iterator[Finding]:
+    """The findings about what settings can spoil, for a run like one that has passed."""
+    for one in (data, size, launcher, device, precision, program):
+        yield from one(plan)
 
 
 def data(plan: Plan) -> Iterator[Finding]:
@@ -54,26 +65,21 @@ def size(plan: Plan) -> Iterator[Finding]:
         yield _problem(
             "size", f"nodes is {asked.nodes}, and this is one machine", "--nodes 1, or --on CLUSTER"
         )
-    cpus = machine.cpus().allowed
-    if plan.scheduler.is_here and (asked.cpus_per_task or 0) > cpus:
+    if plan.scheduler.is_here and (asked.cpus_per_task or 0) > (cpus := machine.cpus().allowed):
         yield _problem(
             "size",
             f"cpus_per_task is {asked.cpus_per_task}, this machine has {cpus}",
             f"--cpus-per-task {cpus}",
         )
-    engine = plan.engine
-    # a rank says the same, after hours in a queue
-    limit = engine.explain_rank_limit(spec.train, asked.world_size) if engine else None
-    if limit is not None:
-        yield _problem("size", *limit)
+    if plan.needs.fewer_ranks:  # a rank says the same, after hours in a queue
+        yield _problem("size", *plan.needs.fewer_ranks)
 
 
 def launcher(plan: Plan) -> Iterator[Finding]:
     """The program that starts the ranks is there, and starts ranks of MPI where the run needs
     them."""
     spec = plan.spec
-    chosen, engine = plan.launcher, plan.engine
-    setting = engine.find_mpi_need(spec.train, spec.resources.world_size) if engine else ""
+    chosen, setting = plan.launcher, plan.needs.mpi
     if setting and not chosen.knows_mpi(spec):
         cause = f"{setting} needs ranks that MPI has started, and the launcher {chosen.name} starts plain ones"
         able = [
@@ -84,7 +90,7 @@ def launcher(plan: Plan) -> Iterator[Finding]:
         yield _problem("launcher", cause, ", or ".join(sorted(able)))
     program = chosen.program_here
     is_missing = program and plan.scheduler.is_here and shutil.which(program) is None
-    if is_missing and not _may_come_in_the_job(spec):
+    if is_missing and not _may_come_in_the_job(plan):
         cause = f"--launcher {chosen.name}, and there is no {program} on this machine"
         yield _problem(
             "launcher", cause, "install Open MPI, as openmpi-bin on Debian, or load its module"
@@ -159,7 +165,7 @@ def program(plan: Plan) -> Iterator[Finding]:
         yield _problem(
             "program", f"{first} is a file but no program that can be started", _how_to_start(first)
         )
-    elif found is None and not _may_come_in_the_job(spec):
+    elif found is None and not _may_come_in_the_job(plan):
         yield _problem(
             "program",
             f"no program {first!r}: neither on PATH nor in {cwd}",
@@ -174,9 +180,8 @@ def program(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _may_come_in_the_job(spec: RunSpec) -> bool:
-    chosen = software.of(spec, Path("/"))
-    return bool(chosen.modules or chosen.env)
+def _may_come_in_the_job(plan: Plan) -> bool:
+    return bool(plan.software.modules or plan.software.env)
 
 
 def _how_to_start(first: str) -> str:

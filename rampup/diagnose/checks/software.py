@@ -40,10 +40,15 @@ ASK_WITHIN_S = 60.0
 OTHERS = "--env is the path of a venv, conda:NAME, container:IMAGE.sif, or none"
 
 
+def check(plan: Plan) -> Iterator[Finding]:
+    """All findings about software, the cheapest first."""
+    yield from environment(plan)
+    yield from imports(plan)
+
+
 def environment(plan: Plan) -> Iterator[Finding]:
-    """The modules have a list, and the environment is there."""
-    spec = plan.spec
-    chosen = software.of(spec, Path("/"))
+    """The environment is there."""
+    spec, chosen = plan.spec, plan.software
     kind, rest = software.kind_of(chosen.env)
     if kind == "venv":
         yield from _venv(Path(rest))
@@ -52,9 +57,10 @@ def environment(plan: Plan) -> Iterator[Finding]:
     elif kind == "container":
         yield from _container(plan, rest, bool(chosen.modules))
     elif (
-        software.listed(spec)
-        and not spec.resources.software
+        spec.command
         and software.BARE_PYTHON.fullmatch(spec.command[0])
+        and not spec.resources.software
+        and software.listed(spec)
     ):
         yield from _active_but_unused()
 
@@ -66,7 +72,7 @@ def imports(plan: Plan) -> Iterator[Finding]:
         return
     for cause, remedy in recipe.notes:
         yield Finding("class", "note", recipe.name, cause, remedy)
-    kind, path = software.kind_of(software.env_of(spec))
+    kind, path = software.kind_of(plan.software.env)
     if kind in ("conda", "container"):
         yield Finding(
             "software",
@@ -96,9 +102,8 @@ def _installed(engine: EngineInfo) -> Iterator[Finding]:
 
 def _by_settings(plan: Plan) -> dict[str, str]:
     """The modules that a setting needs, with that setting."""
-    spec, engine = plan.spec, plan.engine
-    needed = engine.find_modules(spec.train, spec.resources.world_size) if engine else {}
-    return {**needed, **(spec.recipe.also if spec.recipe else {})}
+    recipe = plan.spec.recipe
+    return {**plan.needs.modules, **(recipe.also if recipe else {})}
 
 
 def _who_needs(plan: Plan, recipe: RecipeInfo, *modules: str) -> str:

@@ -12,7 +12,7 @@ from rampup.drill import run_processes
 from rampup.drill.fault_run import FaultRun, TooLate
 from rampup.errors import SchedulerError
 from rampup.rundir import checkpoints
-from rampup.rundir.checkpoints import Damaged
+from rampup.rundir.checkpoints import Damaged, Unreadable
 from rampup.sandbox import daemons, leftovers
 from rampup.sandbox.layout import Layout, node_names
 
@@ -152,7 +152,7 @@ def find_ghost_checkpoint(fault_run: FaultRun, since: float) -> str:
         try:
             found = checkpoints.read_checkpoint(fault_run.run, step)
             changed = newest_change(found.path)
-        except (Damaged, OSError):  # it is being removed while we look
+        except (Damaged, Unreadable, OSError):  # it is being removed while we look
             continue
         late_s = changed - since
         if found.manifest["attempt"] == 1 and late_s > CLOCK_ERROR_S:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rampup.data.order import permutation, piece, shard
+from rampup.data.order import permutation, shard
 from rampup.engines.keras.setup import convert, tf
 from rampup.engines.keras.task import Data
 from rampup.engines.keras.world import World
+from rampup.engines.pieces import Cut
 from rampup.errors import RampupError
 
 SAMPLES_AT_ONCE, BYTES_AT_ONCE = 4096, 4 * 2**20
@@ -75,9 +76,9 @@ def _checksum(parts: list[Any]) -> int:
 
 
 def training_batches(
-    data: Data, batch_size: int, seed: int, first: int, last: int, world: World
+    data: Data, batch_size: int, seed: int, first: int, last: int, world: World, cut: Cut
 ) -> Any:
-    """Return the steps from `first` up to, not including, `last`.
+    """Return the steps from `first` up to, not including, `last`, cut for the replicas.
 
     Each is a tuple ((x, y, weight), ...) with a part for each replica of this rank. Python is
     called once in an epoch, for its order, and several small batches are gathered at once: the work
@@ -87,7 +88,7 @@ def training_batches(
     whole, rest = divmod(size, batch_size)
     steps = whole + bool(rest)
     together = _batches_at_once(data, batch_size)
-    cuts = [BatchCut(each, world) for each in (batch_size if whole else 0, rest) if each]
+    cuts = [BatchCut(each, world, cut) for each in (batch_size if whole else 0, rest) if each]
 
     def order_of(epoch: Any) -> list[Indices]:
         order = permutation(seed, int(epoch) + 1, size)
@@ -116,17 +117,14 @@ class BatchCut:
     """How batches of one size are cut: the pieces of this rank's replicas, and their weights.
 
     The weights of a global batch add up to 1. A replica that has no part in a small batch computes
-    with one sample of weight 0, because nothing has no mean.
+    with samples of weight 0, because nothing has no mean: with as few as a piece may have.
     """
 
-    def __init__(self, size: int, world: World) -> None:
+    def __init__(self, size: int, world: World, cut: Cut) -> None:
         first = world.rank * world.local_replicas
-        pieces = [
-            piece(0, size, first + index, world.replicas) for index in range(world.local_replicas)
-        ]
-        self._pieces = [
-            (begin, end, 1 / size) if begin < end else (0, 1, 0.0) for begin, end in pieces
-        ]
+        parts = [cut.part(0, size, first + index) for index in range(world.local_replicas)]
+        idle = (0, min(size, cut.least), 0.0)
+        self._pieces = [(begin, end, 1 / size) if begin < end else idle for begin, end in parts]
 
     def pieces_of(self, batches: Indices) -> list[Indices]:
         """Return this rank's pieces of whole batches, one batch in each row."""

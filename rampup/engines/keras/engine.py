@@ -19,6 +19,7 @@ from rampup.engines.keras import data as keras_data
 from rampup.engines.keras import setup as keras_setup
 from rampup.engines.keras.evaluation import Evaluation
 from rampup.engines.keras.model import CompiledModel
+from rampup.engines.keras.normalisation import build_cut
 from rampup.engines.keras.setup import tf, tf_keras
 from rampup.engines.keras.state import State
 from rampup.engines.keras.step import RunningLoss, Step
@@ -112,8 +113,10 @@ class Training(Loop):
 
     def begin(self) -> None:
         settings = self.settings
+        cut = build_cut(self.compiled, self.data, settings, self.world, is_new=self.step == 0)
         batches = keras_data.training_batches(
-            self.data, settings.batch_size, settings.seed, self.step, self.last_step, self.world
+            *(self.data, settings.batch_size, settings.seed, self.step, self.last_step),
+            *(self.world, cut),
         )
         self.update = Step(self.compiled, self.loss, self.world, settings.clip, batches)
 

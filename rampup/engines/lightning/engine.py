@@ -278,6 +278,7 @@ class Training(plugins.NoBatchHooks):
         if self.found:
             job.saving.saved = step
             self._report_resume(step)
+        self.loaders.note_lone_sample(pl_module, trainer.num_training_batches)
         if not trainer.enable_validation:
             name = type(pl_module).__name__
             hint = "add validation_step() and val_dataloader()"

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
+from rampup.engines.torch.normalisation import describe, find_normalising
 from rampup.engines.torch.world import World
 from rampup.rundir.records import Record
 from rampup.runtime.job import Job
@@ -43,6 +44,7 @@ class Loaders:
     def __init__(self, job: Job, world: World, wish: int | str) -> None:
         """`wish` is a number of workers, `auto`, or `own` to leave the loaders as they are."""
         self._job, self._wish, self._first = job, wish, world.rank == 0
+        self._ranks = world.size
         self._on_gpu = world.device.type == "cuda"
         self._cpus = job.context.threads or 1
         self._room = room_for_workers(job.context.local_world_size)
@@ -50,6 +52,7 @@ class Loaders:
         """The number of workers that suits a rank."""
         self._record: Record = {}
         self._told = False
+        self._training: list[DataLoader[Any]] = []
 
     def configure(self, loaders: list[Any], training: bool) -> None:
         """Set up loaders that are made, and not yet asked for a batch."""
@@ -64,10 +67,26 @@ class Loaders:
                 # run continues with.
                 loader.generator = torch.Generator().manual_seed(self._job.settings.seed)
         found = [loader for loader in loaders if isinstance(loader, DataLoader)]
+        if training:
+            self._training = found
         if training and found and not self._record:
             self._record = self._facts(found[0])
             self._job.events.write("loaders", **self._record)
             self._say(self._line(found[0]))
+
+    def note_lone_sample(self, module: nn.Module, batches: float) -> None:
+        """Report a last batch of one sample beside a layer that may fail there.
+
+        The loaders are the user's, so nothing is changed or refused. `batches` is the number of
+        batches of an epoch.
+        """
+        layers = find_normalising(module, self._ranks).items()
+        flat = [(name, layer) for name, layer in layers if isinstance(layer, nn.BatchNorm1d)]
+        if flat and any(ends_with_one(each, batches) for each in self._training):
+            self._say(
+                f"note: the last batch of an epoch has one sample, and {describe(*flat[0])} can't "
+                "normalise over one value; drop_last=True in the DataLoader leaves it out"
+            )
 
     def epoch_ended(self) -> None:
         """Report once that training waits for data, as soon as that can be judged."""
@@ -161,6 +180,17 @@ class Loaders:
     def _say(self, words: str) -> None:
         if self._first:
             say(words)
+
+
+def ends_with_one(loader: Any, batches: float) -> bool:
+    """Return whether an epoch of so many batches ends with a batch of one sample.
+
+    Only where the loader says it: not for a stream, or with the user's own batch sampler.
+    """
+    if not is_map_style(loader) or not loader.batch_size or loader.drop_last:
+        return False
+    is_short: bool = len(loader.sampler) % loader.batch_size == 1
+    return is_short and loader.batch_size > 1 and batches >= len(loader)
 
 
 def is_in_memory(loader: Any) -> bool:

@@ -15,13 +15,14 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from rampup.core.metrics import lower_is_better
-from rampup.data.order import permutation, piece
+from rampup.data.order import permutation
 from rampup.engines import parts
 from rampup.engines.lightning import loops as lightning_loops
 from rampup.engines.lightning.target import PRECISIONS
 from rampup.engines.torch import device as torch_device
 from rampup.engines.torch import parts as torch_parts
 from rampup.engines.torch.evaluation import Evaluation
+from rampup.engines.torch.normalisation import build_cut
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
@@ -87,6 +88,7 @@ class RecipeModule(LightningModule):
         autocast = torch_device.autocast(self.settings.precision, self.device)
         self.evaluation = Evaluation(self.task, self.called, self.val_data, self.world, autocast)
         parts.check_monitor(self.settings.monitor, self.evaluation.metrics)
+        self.cut = build_cut(self.task, self.model, self.train_data, self.world, autocast)
 
     def train_dataloader(self) -> "Pieces":
         return Pieces(self)
@@ -104,7 +106,7 @@ class RecipeModule(LightningModule):
     def training_step(self, batch: Piece, batch_idx: int) -> Tensor:
         """Weigh the loss, so that the mean over ranks and pieces is the mean over the samples."""
         samples, own, whole = batch
-        if own == 0:  # a batch smaller than the number of ranks
+        if own == 0:  # a batch in which this rank has no part, or fewer pieces
             sums = [parameter.sum() for parameter in self.model.parameters()]
             return torch.stack(sums).sum() * 0.0
         moved = torch_device.move(samples, self.device, self.settings.channels_last)
@@ -153,7 +155,7 @@ class Pieces:
         order = torch.from_numpy(permutation(settings.seed, self._module.current_epoch + 1, size))
         for low in range(0, size, settings.batch_size):
             high = min(low + settings.batch_size, size)
-            begin, end = piece(low, high, world.rank, world.size)
-            for index in range(pieces):
-                first, last = piece(begin, end, index, pieces)
+            found = self._module.cut.pieces_of(low, high, world.rank)
+            # Lightning counts as many in every step
+            for first, last in found + [(high, high)] * (pieces - len(found)):
                 yield self._data.batch(order[first:last]), last - first, high - low

@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from rampup.core import hardware
 from rampup.core.settings import Settings
-from rampup.data.order import permutation, piece
+from rampup.data.order import permutation
 from rampup.engines import parts
 from rampup.engines.base import Loop
 from rampup.engines.torch import device as torch_device
@@ -24,6 +24,7 @@ from rampup.engines.torch import parts as torch_parts
 from rampup.engines.torch.evaluation import Evaluation
 from rampup.engines.torch.gradients import DdpGradients, build_gradients
 from rampup.engines.torch.insight import Insight
+from rampup.engines.torch.normalisation import build_cut
 from rampup.engines.torch.state import State
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
@@ -87,10 +88,10 @@ class Training(Loop):
         self.evaluation = Evaluation(task, called, validation, world, self.autocast)
         phases.mark("evaluation")
         parts.check_monitor(settings.monitor, self.evaluation.metrics)
+        self.cut = build_cut(task, self.model, self.data, world, self.autocast)
         self.insight = Insight(job, task, self.model, self.evaluation)
         # Read on every step, so not looked up by name there.
         self.clip: float | None = settings.clip
-        self.accumulate: int = settings.accumulate
         self.moves: bool = settings.channels_last or world.device.type != "cpu"
 
     # the parts of the loop ------------------------------------------------------------------------
@@ -104,8 +105,8 @@ class Training(Loop):
 
     def take_step(self, epoch: int, low: int, high: int) -> None:
         samples, gradients, mark = high - low, self.gradients, self.job.phases.mark
-        pieces = self._pieces(low, high)
-        gradients.begin(samples, len(pieces))
+        pieces = self.cut.pieces_of(low, high, self.world.rank)
+        gradients.begin(self.cut.active_ranks(samples), len(pieces))
         for begin, end in pieces:
             mark("compute")
             batch = self.data.batch(self.order[begin:end])
@@ -146,15 +147,6 @@ class Training(Loop):
             return [parts.GPU_SUMS]
         ddp = self.world.size > 2 and isinstance(self.gradients, DdpGradients)
         return ["gradients=ddp sums in another order after it starts"] if ddp else []
-
-    def _pieces(self, low: int, high: int) -> list[tuple[int, int]]:
-        """Return this rank's part of a global batch, cut for accumulation.
-
-        It is empty when the batch is smaller than the world.
-        """
-        begin, end = piece(low, high, self.world.rank, self.world.size)
-        count = min(self.accumulate, end - begin)
-        return [piece(begin, end, part, count) for part in range(count)]
 
     def _update(self) -> None:
         factor = self.schedule.factor(self.step)

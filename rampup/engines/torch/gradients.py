@@ -38,8 +38,8 @@ class LocalGradients:
         self._scaler = scaler
         self._loss: Tensor | None = None
 
-    def begin(self, samples: int, pieces: int) -> None:
-        """Begin a step over `samples` of all ranks, of which this rank adds so many pieces."""
+    def begin(self, ranks: int, pieces: int) -> None:
+        """Begin a step in which so many ranks have a part, and this rank adds so many pieces."""
         self._loss = None
         for parameter in self.parameters:
             parameter.grad = None
@@ -114,7 +114,7 @@ class FlatGradients(ReducedGradients):
         """The number of parameters in each chunk but the last, which also has the loss and is sent
         at the end."""
 
-    def begin(self, samples: int, pieces: int) -> None:
+    def begin(self, ranks: int, pieces: int) -> None:
         self._left, self._missing = pieces, self._sizes.copy()
         self._sent: list[dist.Work] = []
         if self._buffer is not None:
@@ -215,13 +215,13 @@ class DdpGradients(ReducedGradients):
         super().__init__(self._wrapped, scaler, world, torch.float32)
         self._bare = model
 
-    def begin(self, samples: int, pieces: int) -> None:
-        super().begin(samples, pieces)
+    def begin(self, ranks: int, pieces: int) -> None:
+        super().begin(ranks, pieces)
         self._place_extras(torch.zeros_like(self._extras))  # the loop may still hold the last loss
         self._left = pieces
-        # A rank that has nothing to add would leave DDP waiting: a batch smaller than the world is
+        # A rank that has nothing to add would leave DDP waiting: a batch in which it has no part is
         # reduced by hand.
-        self._by_hand = samples < self._world.size
+        self._by_hand = ranks < self._world.size
         self.model = self._bare if self._by_hand else self._wrapped
         self._wrapped.require_backward_grad_sync = self._left == 1
 

@@ -18,18 +18,25 @@ from typing import Any, BinaryIO
 
 from rampup.errors import RampupError, Superseded
 from rampup.rundir.checkpoints import (
+    DAMAGED,
     MANIFEST,
     REPLACED,
-    TRASH,
     UNFINISHED,
     Checkpoint,
     Damaged,
-    list_half_written,
-    list_names,
+    Entry,
+    Kind,
+    Unreadable,
+    delete,
+    find_copies,
+    find_later_damaged,
+    list_entries,
     list_steps,
-    read_checkpoint,
+    name_trash,
+    read_copy,
+    retry,
     seal_manifest,
-    verify_checkpoint,
+    verify_copy,
 )
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record, sync
@@ -65,22 +72,37 @@ class CheckpointStore:
     def latest(self) -> Checkpoint | None:
         """The newest sound one of the attempts before; each damaged one is named in the log.
 
-        Not of this attempt itself: a rank that looks late must find what the others have found.
+        Not of this attempt itself: a rank that looks late must find what the others have found. One
+        that can't be read ends the attempt: it may be sound, and then an older one must not take
+        its place.
         """
-        for step in list_steps(self.run):
+        entries = list_entries(self.run)
+        steps = sorted((each.step for each in entries if each.kind is Kind.STEP), reverse=True)
+        for step in steps:
+            path = self.run.checkpoint(step)
             try:
-                found = read_checkpoint(self.run, step)
+                found = retry(read_copy, path, step)
                 if found.manifest["attempt"] < self.attempt:
-                    return verify_checkpoint(self.run, step)
+                    return retry(verify_copy, path, step)
             except Damaged as error:
                 self._damaged.add(step)
                 say(f"warning: {error.message}; trying the one before")
-        if self._damaged:
+            except Unreadable as error:
+                error.hint = self._way_out(step, is_last=step == steps[-1])
+                raise
+        aside = any(each.kind in (Kind.DAMAGED, Kind.SKIPPED) for each in entries)
+        if self._damaged or (aside and not steps):
             raise RampupError(
                 f"no checkpoint in {self.run.checkpoints} is sound, so this attempt can't go on from one",
                 f"to start over: rampup clean {self.run.id} --all, then start it again",
             )
         return None
+
+    def _way_out(self, step: int, is_last: bool) -> str:
+        again = f"nothing was changed; try again: rampup resume {self.run.id}"
+        if is_last:
+            return again
+        return f"{again}; or continue from an older checkpoint: add --before {step}"
 
     def file(self, step: int, name: str) -> Path:
         """A file of a checkpoint that another rank has found sound."""
@@ -95,19 +117,19 @@ class CheckpointStore:
         One of them may still live, on a node that Slurm has lost. If it has passed its last look at
         `check_newest` and is about to show a checkpoint, it will find nothing there to rename.
         """
+        entries = list_entries(self.run)
+        copies = find_copies(entries)
         with guard_writes(self.run.checkpoints):
-            for name in list_names(self.run):
-                step, _, old = name.partition(REPLACED)
-                # a replacement was cut off: it holds again
-                if old and not (self.run.checkpoints / step).exists():
-                    _rename(self.run.checkpoints / name, self.run.checkpoints / step)
-                elif old or (
-                    UNFINISHED in name and not name.endswith(f"{UNFINISHED}{self.attempt}")
+            for entry in entries:
+                if entry.kind is Kind.REPLACED and entry in copies.values():
+                    # a replacement was cut off: it holds again
+                    _rename(entry.path, self.run.checkpoint(entry.step))
+                elif entry.kind is Kind.REPLACED or (
+                    entry.kind is Kind.UNFINISHED and entry.attempt != self.attempt
                 ):
-                    self._throw_away(self.run.checkpoints / name)
-        for path in list_half_written(self.run):
-            if path.name.startswith(TRASH):
-                shutil.rmtree(path, ignore_errors=True)
+                    self._throw_away(entry.path)
+                elif entry.kind is Kind.TRASH:
+                    delete(entry.path, ignore_errors=True)
 
     def check_newest(self) -> None:
         """Only the newest attempt may write."""
@@ -127,6 +149,8 @@ class CheckpointStore:
             self.check_newest()
             made = _fill(beside, facts, files, meta)
             self.check_newest()
+            if step in self._damaged:
+                self._set_aside(step)
             self._show(beside, target)
         except OSError as error:
             shutil.rmtree(beside, ignore_errors=True)
@@ -139,13 +163,40 @@ class CheckpointStore:
         return Checkpoint(target, made)
 
     def keep(self, newest: int, *steps: int) -> None:
-        """Remove all but the newest sound ones and these."""
-        sound = [step for step in list_steps(self.run) if step not in self._damaged]
+        """Remove all but the newest sound ones and these. What is damaged is set aside."""
+        try:
+            found = list_steps(self.run)
+        except Unreadable as error:
+            raise storage_error(self.run.checkpoints, error.fault) from error
+        sound = [step for step in found if step not in self._damaged]
         kept = {*sound[:newest], *steps}
         with guard_writes(self.run.checkpoints):
-            for step in list_steps(self.run):
-                if step not in kept:
+            for step in found:
+                if step in kept:
+                    continue
+                if step in self._damaged:
+                    self._set_aside(step)
+                else:
                     self._throw_away(self.run.checkpoint(step))
+
+    def _set_aside(self, step: int) -> None:
+        """Rename a damaged checkpoint: something of it may be saved. At most one is kept, and each
+        that has to go is named in the log."""
+        entry = Entry(self.run.checkpoint(step), Kind.STEP, step)
+        entries = list_entries(self.run)
+        later = find_later_damaged(entry, entries)
+        if later is not None:
+            self._throw_away(entry.path)
+            say(f"removed {entry.name}, which is damaged; {later.name} is kept")
+            return
+        for each in entries:
+            if each.kind is Kind.DAMAGED:
+                self._throw_away(each.path)
+                say(f"removed {each.name}, because a later checkpoint is damaged")
+        self.check_newest()
+        aside = entry.path.with_name(f"{DAMAGED}{entry.name}")
+        if _rename(entry.path, aside):
+            say(f"{entry.name} is damaged: set aside as {aside.name}")
 
     def _show(self, beside: Path, target: Path) -> None:
         """The commit. Where the step has a checkpoint already, that one is set aside and comes back
@@ -165,11 +216,11 @@ class CheckpointStore:
     def _throw_away(self, path: Path) -> None:
         """By one rename, so that no reader meets half of it."""
         self.check_newest()
-        trash = path.with_name(f"{TRASH}{time.time_ns()}-{path.name}")
+        trash = name_trash(path)
         if _rename(path, trash):
             # What can't be removed now (a file that is still open, over NFS) is in nobody's way;
             # `clean` tries again.
-            shutil.rmtree(trash, ignore_errors=True)
+            delete(trash, ignore_errors=True)
 
 
 class _Hashed:

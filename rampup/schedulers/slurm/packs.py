@@ -18,8 +18,8 @@ from rampup import __version__
 from rampup.core.spec import RunSpec
 from rampup.errors import Refused
 from rampup.launchers import find_launcher
-from rampup.schedulers.slurm import allocation
 from rampup.schedulers.slurm.arrays import OF_ONE_RUN
+from rampup.schedulers.slurm.commands import SIZES
 from rampup.schedulers.slurm.options import directive, log_pattern, options_of
 from rampup.schedulers.slurm.script import ASK, REQUEUE, clock
 
@@ -202,7 +202,7 @@ def script(study: str, folder: Path, name: str, spec: RunSpec, count: int, at_on
         directives="\n".join(directive(key, value) for key, value in options.items()),
         folder=shlex.quote(str(folder)),
         name=shlex.quote(name),
-        sizes=" ".join(allocation.SIZES),
+        sizes=" ".join(SIZES),
         clock=clock(spec.resources.lead_s),
         exports="\n".join(
             f"export {key}={shlex.quote(value)}" for key, value in share_of(spec).items()

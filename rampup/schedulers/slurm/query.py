@@ -9,7 +9,7 @@ there with its age.
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,10 +20,13 @@ from rampup.errors import SchedulerError
 from rampup.schedulers.base import Answer, Canceller, job_key
 from rampup.schedulers.slurm.commands import call
 from rampup.schedulers.slurm.jobs import SlurmJob
+from rampup.schedulers.slurm.submit import AT_ONCE, split
 
 SQUEUE_S, SACCT_S = 2.5, 2.0
 """Together below five seconds: nobody waits longer for a Slurm that is down."""
 KEPT_JOBS = 5000
+IS_ID = re.compile(r"\d{1,12}")
+"""An id that a run directory holds may be anything."""
 
 
 class SlurmAnswer(Answer):
@@ -76,9 +79,16 @@ def squeue(cluster: Cluster) -> dict[str, SlurmJob]:
 def sacct(cluster: Cluster, keys: Iterable[str]) -> dict[str, SlurmJob]:
     """From the accounting data base. A site without one answers nothing: that is no error."""
     # of an array the whole
-    listed = ",".join(sorted({key.partition(":")[0].partition("_")[0] for key in keys}))
+    ids = sorted({key.partition(":")[0].partition("_")[0] for key in keys})
+    found: dict[str, SlurmJob] = {}
+    for some in split([job for job in ids if IS_ID.fullmatch(job)], AT_ONCE):
+        found.update(sacct_some(cluster, some))
+    return found
+
+
+def sacct_some(cluster: Cluster, ids: Sequence[str]) -> dict[str, SlurmJob]:
     fields = "JobID,State,Reason,NodeList,JobName"
-    done = call(cluster, ["sacct", "-X", "-n", "-P", "-j", listed, "-o", fields], SACCT_S)
+    done = call(cluster, ["sacct", "-X", "-n", "-P", "-j", ",".join(ids), "-o", fields], SACCT_S)
     if done.returncode != 0 and "accounting storage is disabled" not in done.stderr:
         words = done.stderr.strip().splitlines() or ["sacct failed"]
         raise SchedulerError(words[-1], "sacct")

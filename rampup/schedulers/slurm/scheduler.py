@@ -3,17 +3,21 @@
 Modules that only some verbs need are imported where they are used: `rampup list` must stay quick.
 """
 
+import os
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.rundir.files import RunDir, slurm_log_name
+from rampup.rundir.records import Record
 from rampup.schedulers.base import NO_SHARE, Answer, Canceller, Job, JobRef, Scheduler, Usage
-from rampup.schedulers.slurm import allocation, query, submit
+from rampup.schedulers.gate import Gate
+from rampup.schedulers.local import start_recorded
+from rampup.schedulers.slurm import query, submit
+from rampup.schedulers.slurm.commands import SIZES
 from rampup.schedulers.slurm.jobs import SlurmJob
-from rampup.schedulers.slurm.options import job_name
 
 
 class Slurm(Scheduler):
@@ -31,7 +35,9 @@ class Slurm(Scheduler):
         self, run: RunDir, spec: RunSpec, detach: bool, share: Mapping[str, str] = NO_SHARE
     ) -> subprocess.Popen[bytes] | None:
         if self.is_inside(spec.cluster):
-            return allocation.start(run, spec.cluster, share)
+            return start_in_allocation(run, spec.cluster, share)
+        from rampup.schedulers.slurm.options import job_name
+
         submit.submit(run, spec.cluster, job_name(spec, run.id))
         return None
 
@@ -43,10 +49,11 @@ class Slurm(Scheduler):
             submit.cancel(cluster, own_name, job.job, job.name)
 
     def is_inside(self, cluster: Cluster) -> bool:
-        return allocation.is_here(cluster)
+        which = os.environ.get("SLURM_CONF")
+        return self.grants_this_process() and cluster.slurm_conf in (None, which)
 
     def grants_this_process(self) -> bool:
-        return allocation.is_any()
+        return "SLURM_JOB_ID" in os.environ
 
     def ask(self, cluster: Cluster, keys: Iterable[str], fresh_s: float) -> Answer:
         return query.ask(cluster, keys, fresh_s)
@@ -54,8 +61,8 @@ class Slurm(Scheduler):
     def restore_job(self, state: str, reason: str) -> Job:
         return SlurmJob(state, reason)
 
-    def find_jobs(self, cluster: Cluster, name: str) -> list[str]:
-        return submit.find_by_name(cluster, name)
+    def find_jobs(self, cluster: Cluster, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        return submit.find_by_name(cluster, names)
 
     def read_usage(self, cluster: Cluster, job: str, ranks: int) -> Usage | None:
         from rampup.schedulers.slurm.usage import from_sacct
@@ -65,10 +72,10 @@ class Slurm(Scheduler):
     def find_canceller(self, cluster: Cluster, job: str) -> Canceller | None:
         return query.find_canceller(cluster, job)
 
-    def check(self, spec: RunSpec, runs_root: Path, script: str | None) -> Iterator[Finding]:
+    def check(self, spec: RunSpec, run_dir: Path, script: str | None) -> Iterator[Finding]:
         from rampup.schedulers.slurm.check import check_request
 
-        return check_request(spec, runs_root, script or "")
+        return check_request(spec, run_dir, script or "", self.is_inside(spec.cluster))
 
     def survey(self, cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
         from rampup.schedulers.slurm.survey import survey
@@ -116,9 +123,30 @@ class Slurm(Scheduler):
         return packs.share_of(spec)
 
     def submit_script(
-        self, cluster: Cluster, script: Path, name: str, before: Collection[str] = ()
+        self, cluster: Cluster, script: Path, name: str, announce: Callable[[Record], None]
     ) -> str:
-        return submit.submit_script(cluster, script, name, before)
+        return submit.submit_script(cluster, script, name, announce=announce)
 
     def cancel_jobs(self, cluster: Cluster, name: str, jobs: Sequence[str]) -> None:
         submit.cancel_jobs(cluster, name, jobs)
+
+
+def start_in_allocation(
+    run: RunDir, cluster: Cluster, share: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start the job script inside the allocation (salloc, an interactive node) of this process: here
+    and now, and its srun uses what has been granted. It is the same script as under sbatch, so all
+    else is the same too. `share` are variables for srun, where several runs have the allocation
+    together."""
+    job = os.environ["SLURM_JOB_ID"]
+    env = {name: value for name, value in os.environ.items() if name not in SIZES} | dict(share)
+    with open(run.slurm_log(job), "ab") as log:
+        # as its first line says: a login shell has `module`
+        gate = Gate(["bash", "-l", str(run.job_script)], env, stdout=log, stderr=log)
+    whose = {
+        "allocation": job,
+        "job_name": os.environ.get("SLURM_JOB_NAME", ""),
+        "cluster": cluster.name,
+    }
+    start_recorded(run, gate, scheduler="local", **whose)
+    return gate.process

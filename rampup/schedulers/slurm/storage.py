@@ -15,7 +15,7 @@ from typing import NamedTuple
 import rampup
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
-from rampup.datasets import fetch
+from rampup.datasets import sets
 from rampup.errors import Refused
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -75,7 +75,7 @@ def needed(spec: RunSpec) -> Iterator[Finding]:
         )
     for name in spec.recipe.data if spec.recipe else ():
         try:
-            place = fetch.folder(name)
+            place = sets.folder(name)
         except Refused:  # absent: another check tells
             continue
         yield from _seen(

@@ -1,14 +1,23 @@
-"""Submitting a job script to Slurm once, and only once; cancelling its jobs."""
+"""Submitting a job script to Slurm once, and only once; cancelling its jobs.
+
+What is about to happen is recorded before sbatch may begin. Every answer of sbatch but an id or a
+clear refusal is a lost answer: then the name of the job, which no other run has, says whether there
+is a job.
+"""
 
 import os
+import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rampup.core.spec import Cluster
 from rampup.errors import SchedulerError
+from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
-from rampup.schedulers.slurm.commands import SchedulerTimeout, call
+from rampup.rundir.records import Record
+from rampup.schedulers.slurm.commands import Done, SchedulerTimeout, call, finish, prepare
 
 TRANSIENT = (
     "Socket timed out",
@@ -19,85 +28,174 @@ TRANSIENT = (
 )
 """After these nobody knows whether the job exists."""
 TRIES = 3
-SBATCH_S, SCANCEL_S = 30.0, 15.0
-IDS_AT_ONCE = 1000
-"""On one command line."""
+SBATCH_S, SCANCEL_S, SACCT_S = 30.0, 15.0, 15.0
+AT_ONCE = 1000
+"""Ids on one command line."""
+NAMES_AT_ONCE = 200
+ACCOUNTS_SINCE = "now-30days"
+"""A submission whose answer was lost is not older than that, or nobody misses it."""
+JOB_ID = re.compile(r"(\d{1,12})(?:;\S+)?")
+"""What `sbatch --parsable` prints."""
+
+Announce = Callable[[Record], None]
+"""Writes down the process that is about to submit."""
+
+
+class Answer(NamedTuple):
+    """What became of one call of sbatch."""
+
+    job: str = ""
+    said: str = ""
+    """Why there is no id."""
+    is_refusal: bool = False
+    """Whether sbatch itself says that there is no job."""
+    may_retry: bool = False
+    """Whether sbatch did not get through to Slurm, as far as anybody can tell."""
+
+
+class Rejected(SchedulerError):
+    """Slurm does not take the job, and says why: there is none."""
 
 
 def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
-    """The id of the one job of this run."""
-    job = submit_script(cluster, run.job_script, job_name, known_jobs(run))
-    run.record("submitted", scheduler="slurm", cluster=cluster.name, job=job)
+    """Submit the script of a run, and return the id of its one job. The caller has claimed the
+    start of the run."""
+    number, _ = submissions.newest_claim(run)
+    asked = {
+        "number": number,
+        "scheduler": "slurm",
+        "cluster": cluster.name,
+        "job_name": job_name,
+    }
+
+    def announce(program: Record) -> None:
+        if submissions.newest_claim(run)[0] != number:  # we were away for long
+            raise submissions.refuse_second(run)
+        submissions.record_submitting(run, asked, program)
+
+    try:
+        with submissions.reserved_room(run):
+            job = submit_script(cluster, run.job_script, job_name, known_jobs(run), announce)
+    except Rejected as error:
+        run.record("not submitted", number=number, why=error.message)
+        raise
+    try:
+        submissions.record_submitted(run, asked, job)
+    except OSError as error:
+        raise SchedulerError(
+            f"run {run.id} was submitted as job {job}, but {run.control_file} can't be written: "
+            f"{error.strerror}",
+            f"free some space; rampup finds the job by its name, {job_name}",
+        ) from None
     return job
 
 
 def submit_script(
-    cluster: Cluster, script: Path, job_name: str, before: Collection[str] = ()
+    cluster: Cluster,
+    script: Path,
+    job_name: str,
+    before: Collection[str] = (),
+    announce: Announce = lambda program: None,
 ) -> str:
-    """The id of the one job of that name, besides those that are known from before."""
-    said = ""
+    """Submit a script, and return the id of the one job of that name, besides those that are known
+    from before."""
     for attempt in range(1, TRIES + 1):
-        job, said = try_sbatch(cluster, script)
-        if said:  # the answer was lost, and perhaps not the job
+        answer = try_sbatch(cluster, script, announce)
+        if answer.is_refusal:
+            raise Rejected(f"sbatch refused the job: {answer.said}", f"see {script}")
+        others: list[str] = []
+        if not answer.job or attempt > 1:
             time.sleep(0.5 * attempt)
-        others = find_by_name(cluster, job_name) if said or attempt > 1 else []
-        others = [other for other in others if other not in before]
-        jobs = list(dict.fromkeys([job, *others] if job else others))
+            named = find_by_name(cluster, [job_name])[job_name]
+            others = [job for job in named if job not in before]
+        jobs = list(dict.fromkeys([answer.job, *others] if answer.job else others))
         if jobs:
             for extra in jobs[1:]:  # an earlier try came through after all, later than we looked
                 call(cluster, ["scancel", extra], SCANCEL_S)
             return jobs[0]
+        if not answer.may_retry:
+            raise Rejected(f"sbatch gave no job: {answer.said}", f"see {script}")
     raise SchedulerError(
-        f"sbatch did not get through, {TRIES} times: {said}", f"is {cluster.name} up? scontrol ping"
+        f"sbatch did not get through, {TRIES} times: {answer.said}",
+        f"is {cluster.name} up? scontrol ping",
     )
 
 
 def known_jobs(run: RunDir) -> set[str]:
-    """The jobs that the run has had already: a resumed run goes on under the same name."""
+    """Return the jobs that the run has had already: a resumed run keeps the name of its jobs."""
     attempts = [attempt.facts for attempt in run.attempts()]
-    told = [facts.get(key) for facts in attempts for key in ("job", "next_job")]
-    return {
-        str(job) for job in (*told, *(row.get("job") for row in run.records("submitted"))) if job
-    }
+    found = [facts.get(key) for facts in attempts for key in ("job", "next_job")]
+    found += [row.get("job") for row in run.records("submitted")]
+    return {str(job) for job in found if job}
 
 
-def try_sbatch(cluster: Cluster, script: Path) -> tuple[str, str]:
-    """The id of the job, or what was said when nobody knows whether there is one."""
+def try_sbatch(cluster: Cluster, script: Path, announce: Announce) -> Answer:
+    """Call sbatch once. The process is written down before it may begin."""
+    gate = prepare(cluster, ["sbatch", "--parsable", str(script)])
     try:
-        done = call(cluster, ["sbatch", "--parsable", str(script)], SBATCH_S)
+        announce(gate.identify())
+        gate.open()
+    except BaseException:
+        gate.kill()
+        raise
+    try:
+        done = finish(cluster, gate, SBATCH_S)
     except SchedulerTimeout as error:
-        return "", error.message
-    if done.returncode == 0:
-        return done.stdout.strip().splitlines()[-1].split(";")[0], ""
+        return Answer(said=error.message, may_retry=True)
+    return read_answer(done)
+
+
+def read_answer(done: Done) -> Answer:
+    """Tell an id, a refusal and a lost answer apart. A site may have put a program of its own before
+    sbatch, so only one line that is an id, and only the words of sbatch itself, count."""
     said = last_line(done.stderr)
-    if not any(sign in done.stderr for sign in TRANSIENT):
-        raise SchedulerError(f"sbatch refused the job: {said}", f"see {script}")
-    return "", said
+    fitting = (JOB_ID.fullmatch(line.strip()) for line in done.stdout.splitlines())
+    ids = {found[1] for found in fitting if found}
+    if done.returncode == 0:
+        if len(ids) == 1:
+            return Answer(ids.pop())
+        return Answer(said=f"it printed {done.stdout.strip()[:200]!r} in place of a job id")
+    if any(sign in done.stderr for sign in TRANSIENT):
+        return Answer(said=said, may_retry=True)
+    if done.returncode < 0 or done.returncode > 128:
+        return Answer(said=f"it ended by a signal ({done.returncode}): {said}", may_retry=True)
+    return Answer(said=said, is_refusal=not ids and "sbatch: error:" in done.stderr)
 
 
-def find_by_name(cluster: Cluster, job_name: str) -> list[str]:
-    """The jobs of a submission whose answer was lost, the oldest first. Names end with the run's
-    id."""
-    form = [
-        "squeue",
-        "--me",
-        "--noheader",
-        "--states=all",
-        "--sort=i",
-        f"--name={job_name}",
-        "-o",
-        "%i",
-    ]
-    done = call(cluster, form, SBATCH_S)
-    if done.returncode != 0:
+def find_by_name(cluster: Cluster, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the jobs of each name, the oldest first: those that Slurm still has, or else those of
+    its accounts. Names end with the run's id, so they are nobody else's."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for some in split(names, NAMES_AT_ONCE):
+        ask = ["squeue", "--me", "--noheader", "--states=all", "--sort=i", "-o", "%i|%j"]
+        collect_jobs(cluster, [*ask, f"--name={','.join(some)}"], SBATCH_S, found)
+    left = [name for name, jobs in found.items() if not jobs]
+    for some in split(left, NAMES_AT_ONCE):
+        ask = ["sacct", "-X", "-n", "-P", "-o", "JobID,JobName", f"--starttime={ACCOUNTS_SINCE}"]
+        collect_jobs(cluster, [*ask, f"--name={','.join(some)}"], SACCT_S, found)
+    return found
+
+
+def collect_jobs(
+    cluster: Cluster, ask: list[str], timeout_s: float, found: dict[str, list[str]]
+) -> None:
+    """Add the jobs that one question finds. The tasks of an array are one job."""
+    done = call(cluster, ask, timeout_s)
+    if done.returncode != 0 and "accounting storage is disabled" not in done.stderr:
         raise SchedulerError(
-            f"sbatch failed and squeue too, so nobody knows whether the job exists: {last_line(done.stderr)}",
-            f"squeue --me --name={job_name}",
+            f"nobody knows whether the job exists: {ask[0]} failed: {last_line(done.stderr)}",
+            f"is {cluster.name} up? scontrol ping",
         )
-    # of several clusters it names the one it asked
-    found = [word for word in done.stdout.split() if word[0].isdigit()]
-    # the tasks of an array are one job
-    return list(dict.fromkeys(word.partition("_")[0] for word in found))
+    for line in done.stdout.splitlines():
+        job, _, name = line.strip().partition("|")
+        number = job.partition("_")[0]
+        # of several clusters squeue names the one it asked
+        if number.isdigit() and name in found and number not in found[name]:
+            found[name].append(number)
+
+
+def split(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (words[first : first + size] for first in range(0, len(words), size))
 
 
 def cancel(cluster: Cluster, job_name: str, job: str = "", array_name: str = "") -> None:
@@ -115,8 +213,8 @@ def is_task(job: str) -> bool:
 def cancel_jobs(cluster: Cluster, job_name: str, jobs: Sequence[str]) -> None:
     """End these jobs or tasks of arrays, however many, if they have that name: a Slurm that was set
     up anew gives the same ids again, to others."""
-    for first in range(0, len(jobs), IDS_AT_ONCE):
-        scancel(cluster, [f"--name={job_name}", *jobs[first : first + IDS_AT_ONCE]])
+    for some in split(jobs, AT_ONCE):
+        scancel(cluster, [f"--name={job_name}", *some])
 
 
 def scancel(cluster: Cluster, words: Sequence[str]) -> None:

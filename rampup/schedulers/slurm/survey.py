@@ -14,7 +14,6 @@ from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, Resources, RunSpec
 from rampup.errors import RampupError, SchedulerError, nearest
 from rampup.schedulers.slurm import check as slurm
-from rampup.schedulers.slurm import limits as slurm_limits
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm import storage as shared_storage
 from rampup.schedulers.slurm.options import clock, options_of
@@ -55,8 +54,8 @@ def queue(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
         )
         known, tried = asked_accounts.result(), asked_trial.result()
     yield Finding("slurm", "ok", f"Slurm {settings.get('SLURM_VERSION', '')} answers")
-    yield from slurm_limits.existing(options, partitions)
-    for partition in slurm_limits.chosen(options, partitions).values():
+    yield from slurm.judge_partitions(options, partitions)
+    for partition in slurm.choose_partitions(options, partitions).values():
         mine = [one for one in nodes if one.partition == partition.name]
         yield from described(partition, mine)
         yield Finding(
@@ -65,7 +64,7 @@ def queue(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
             f"preemption in {partition.name}: {preemption(settings, partition, cluster)}",
         )
     others = ", ".join(
-        name for name in partitions if name not in slurm_limits.chosen(options, partitions)
+        name for name in partitions if name not in slurm.choose_partitions(options, partitions)
     )
     if others:
         yield Finding("partitions", "ok", f"other partitions: {others}")

@@ -102,6 +102,22 @@ class Normed(Traced):
         return [keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization()]
 
 
+class Fixed(Traced):
+    """Batch normalisation that never uses the batch: frozen, called so, or over positions."""
+
+    def layers(self) -> list[Any]:
+        norm = keras.layers.BatchNormalization
+        inner = keras.Sequential([keras.Input((16,)), norm()])
+        return [
+            keras.layers.Dense(16),
+            norm(trainable=False),
+            keras.layers.Lambda(lambda x: inner(x, training=False)),
+            keras.layers.Reshape((4, 4)),
+            norm(),
+            keras.layers.Flatten(),
+        ]
+
+
 class Doubling(keras.layers.Layer):
     """As users write layers: Python's `if` and `for` on tensors."""
 

@@ -76,6 +76,28 @@ class Noisy(Traced):
         return super().evaluate(model, batch)
 
 
+class Normed(Traced):
+    """Batch normalisation alone: nothing is drawn at random."""
+
+    def model(self) -> nn.Module:
+        layers = [nn.Linear(WIDTH, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES)]
+        return nn.Sequential(*layers)
+
+
+class Frozen(Traced):
+    """Batch normalisation that is kept in eval mode, as for a model that is fine-tuned."""
+
+    def model(self) -> nn.Module:
+        return _Frozen(nn.Linear(WIDTH, 16), nn.BatchNorm1d(16), nn.Linear(16, CLASSES))
+
+
+class _Frozen(nn.Sequential):
+    def train(self, mode: bool = True) -> "_Frozen":
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
 class Named(Classifier, Traced):
     """Names its classes, and leaves what it said of every validation sample."""
 
@@ -120,6 +142,14 @@ class Images(Traced):
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         self.trace("last", batch[1].is_contiguous(memory_format=torch.channels_last))
         return super().loss(model, batch)
+
+
+class Spatial(Images):
+    """Batch normalisation over two positions of every image."""
+
+    def model(self) -> nn.Module:
+        convolution, normalisation = nn.Conv2d(2, 4, (1, 2)), nn.BatchNorm2d(4)
+        return nn.Sequential(convolution, normalisation, nn.Flatten(), nn.Linear(8, CLASSES))
 
 
 def _as_images(data: TensorData) -> TensorData:

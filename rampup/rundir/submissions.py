@@ -1,0 +1,170 @@
+"""The right to start a run, and what became of it: files in `submissions/`, rows in control.jsonl.
+
+A process that wants to hand a run to a scheduler first claims the next number by a file that nobody
+else can make: `submissions/<n>.json`. So a run is never started twice, whatever happens to locks.
+Then it writes down what it is about to do (`submitting`), and last how that ended (`submitted` or
+`not submitted`). A process that dies in between leaves an open submission: its scheduler knows
+whether there is a job, by the name of the job. Only runs/ decides what an open submission means.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rampup.core import processes
+from rampup.errors import Refused
+from rampup.rundir import records, schema
+from rampup.rundir.files import RunDir
+from rampup.rundir.records import Record
+
+NAME = re.compile("([1-9][0-9]{0,5})\\.json")
+ROOM_BYTES = 16_384
+"""Kept free while a job is submitted, so that its id can be written down on a full disk."""
+ABSENT_S = 240.0
+"""A process of another host counts as alive for so long after it wrote down what it is doing:
+longer than all its tries to submit take."""
+
+
+# claims -------------------------------------------------------------------------------------------
+
+
+def newest_claim(run: RunDir) -> tuple[int, Record]:
+    """Return the number of the newest claim, and the process that made it; 0 where there is none."""
+    try:
+        with os.scandir(run.submissions) as entries:
+            numbers = [int(found[1]) for it in entries if (found := NAME.fullmatch(it.name))]
+    except OSError:
+        return 0, {}
+    if not numbers:
+        return 0, {}
+    claim = records.read_json(claim_file(run, max(numbers)))
+    return max(numbers), schema.drop_foreign(claim, schema.CONTROL)
+
+
+def claim_file(run: RunDir, number: int) -> Path:
+    return run.submissions / f"{number}.json"
+
+
+def claim_first(made: RunDir) -> None:
+    """Claim the first start of a run that nobody sees yet."""
+    made.submissions.mkdir()
+    records.write_new(claim_file(made, 1), describe_process())
+
+
+def claim(run: RunDir, number: int) -> None:
+    """Claim a start; a process that comes second is refused."""
+    mine = run.submissions / f".{secrets.token_hex(8)}"
+    try:
+        run.submissions.mkdir(exist_ok=True)
+        records.write_new(mine, describe_process())
+        records.sync(mine)
+        make_name(mine, claim_file(run, number))
+        records.sync(run.submissions)
+    except FileExistsError:
+        raise refuse_second(run) from None
+    except OSError as error:
+        raise Refused(
+            f"can't write {run.path}: {error.strerror}", "only its owner can start a run"
+        ) from None
+    finally:
+        mine.unlink(missing_ok=True)
+
+
+def make_name(mine: Path, name: Path) -> None:
+    """Give a file its final name, if nobody else has that name."""
+    try:
+        os.link(mine, name)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with open(descriptor, "wb") as file:
+            file.write(mine.read_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def refuse_second(run: RunDir) -> Refused:
+    return Refused(
+        f"run {run.id} is being started by another process", f"see it with: rampup show {run.id}"
+    )
+
+
+def describe_process() -> Record:
+    return {"t": time.time(), **processes.identify(os.getpid())}
+
+
+# what a process is about to do, and how it ended --------------------------------------------------
+
+
+def record_submitting(run: RunDir, asked: Record, program: Record) -> None:
+    """Write down what is about to happen; `program` is the process that will do it."""
+    who = processes.identify(os.getpid())
+    run.record("submitting", durable=True, **asked, **who, program=program)
+
+
+def record_submitted(run: RunDir, asked: Record, job: str) -> None:
+    """Write down the job of a submission; `asked` is what was written down before."""
+    is_task = "task" in asked and not asked.get("packed")
+    kept = ("number", "scheduler", "cluster", "job_name", "packed")
+    facts = {key: asked[key] for key in kept if key in asked}
+    job = f"{job}_{asked['task']}" if is_task else job
+    run.record("submitted", durable="task" not in asked, **facts, job=job)
+
+
+def find_open(rows: Iterable[Record]) -> Record | None:
+    """Return the submission of which nobody has written down how it ended, if there is one."""
+    found = None
+    for row in rows:
+        if row.get("what") == "submitting":
+            found = row
+        elif row.get("what") in ("submitted", "not submitted"):
+            found = None
+    return found and schema.drop_foreign(found, schema.CONTROL)
+
+
+def is_in_progress(record: Record) -> bool:
+    """Return whether a process that claimed a start, or the program that it started for it, may
+    still be at work."""
+    if processes.is_alive(record) or processes.is_alive(record.get("program") or {}):
+        return True
+    if record.get("host") in (None, processes.host()):  # rampup 0.1.0 names no process
+        return False
+    age_s: float = time.time() - record.get("t", 0.0)
+    return age_s < ABSENT_S
+
+
+def is_being_started(run: RunDir) -> bool:
+    """Return whether a process has the right to start this run, and has not yet used it."""
+    number, claim = newest_claim(run)
+    used = ("submitted", "not submitted")
+    rows = [row for row in run.control() if row.get("what") in used]
+    if number == 0 or any(row.get("number") == number for row in rows):
+        return False
+    # the scheduler of this machine records no number: a process started after the claim is its
+    if any(row.get("t", 0.0) >= claim.get("t", 0.0) for row in rows):
+        return False
+    return is_in_progress(claim)
+
+
+@contextlib.contextmanager
+def reserved_room(run: RunDir) -> Iterator[None]:
+    """Keep some room on the disk for what has to be written down afterwards."""
+    room = run.submissions / f".room-{secrets.token_hex(4)}"
+    try:
+        run.submissions.mkdir(exist_ok=True)
+        room.write_bytes(os.urandom(ROOM_BYTES))  # what a file system can't compress
+        records.sync(room)
+    except OSError as error:
+        room.unlink(missing_ok=True)
+        hint = f"check the free space: df -h {run.path}"
+        raise Refused(f"can't write {run.path}: {error.strerror}", hint) from None
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            room.unlink(missing_ok=True)

@@ -1,0 +1,14 @@
+#!/bin/sh
+# A Slurm in trouble: the real sbatch, slow, dying or lying as ODD_SBATCH says. --test-only is left alone.
+case "$*" in *--test-only*) exec /usr/bin/sbatch "$@" ;; esac
+case $ODD_SBATCH in
+  "slow before") sleep 3; exec /usr/bin/sbatch "$@" ;;
+  "slow after") /usr/bin/sbatch "$@"; sleep 3 ;;
+  "dies") /usr/bin/sbatch "$@" > /dev/null; kill -9 $$ ;;
+  "says nothing") /usr/bin/sbatch "$@" > /dev/null ;;
+  "says more") /usr/bin/sbatch "$@"; echo bye ;;
+  "says it in words") echo "Submitted batch job $(/usr/bin/sbatch "$@")" ;;
+  "fails afterwards") /usr/bin/sbatch "$@" > /dev/null; echo "logbook: no route to host" >&2; exit 1 ;;
+  "fills the disk") /usr/bin/sbatch "$@"; cat /dev/zero > "$ODD_DISK/filler" 2> /dev/null ;;
+  *) exec /usr/bin/sbatch "$@" ;;
+esac

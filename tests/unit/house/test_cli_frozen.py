@@ -1,0 +1,79 @@
+"""The command line is a promise: a change of it must be meant, and be made here too."""
+
+import importlib
+
+import click
+
+from rampup.cli.app import VERBS
+
+PROMISED = {
+    "run": """words --account --constraint --cpus-per-task --detach --dev --devices --dry-run --env --exclude
+        --follow --gpus-per-node --json --launcher --mail --mem --name --nodes --on --partition --qos --reservation
+        --slurm --smoke --software --tasks-per-node --time""",
+    "sweep": """words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --gpus-per-node --json
+        --launcher --mail --mem --name --nodes --on --pack --partition --qos --reservation --slurm --software
+        --tasks-per-node --throttle --time""",
+    "new": "directory --dry-run --engine",
+    "list": "--all --columns --json --sort --state --study",
+    "show": "run --checkpoints --history --json --verify",
+    "logs": "run --follow --json --rank -f",
+    "report": "wanted --json --out --png --study",
+    "export": "wanted --dry-run --json --out --project --to --tracking-uri",
+    "wait": "run --json --study --timeout",
+    "why": "run --json",
+    "cancel": "wanted --dry-run --json --save --study",
+    "resume": """wanted --account --before --code --constraint --cpus-per-task --detach --devices --dry-run --env
+        --exclude --follow --gpus-per-node --json --mail --mem --nodes --on --partition --qos --reservation --slurm --software
+        --tasks-per-node --time""",
+    "clean": "wanted --all --dry-run --json",
+    "drill": """words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --fault
+        --gpus-per-node --json --keep --kills --mail --mem --nodes --on --partition --qos --reservation --seed --slurm
+        --software --tasks-per-node --time""",
+    "recipe list": "--json",
+    "recipe show": "name --json",
+    "fetch": "name --dry-run --from --json",
+    "doctor": "--json --on",
+    "cluster list": "--json",
+    "cluster show": "name --json",
+    "cluster probe": "--force --save",
+    "sandbox up": """--cpus-per-node --gpus-per-node --grace-time --json --max-array-size --name --no-accounting
+        --no-requeue --node-timeout --nodes --slurm-conf""",
+    "sandbox status": "--json --name",
+    "sandbox down": "--name",
+    "completion": "shell",
+}
+
+
+def words_of(command: click.Command) -> str:
+    arguments = [
+        parameter.name or ""
+        for parameter in command.params
+        if isinstance(parameter, click.Argument)
+    ]
+    options = [
+        word
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for word in parameter.opts
+    ]
+    return " ".join([*arguments, *sorted(options)])
+
+
+def test_verbs_and_options_are_as_promised() -> None:
+    found = {}
+    for verb in VERBS:
+        command = importlib.import_module(f"rampup.cli.{verb}").command
+        inner = command.commands if isinstance(command, click.Group) else {}
+        found.update(
+            {f"{verb} {name}": words_of(sub) for name, sub in inner.items()}
+            or {verb: words_of(command)}
+        )
+    assert found == {verb: " ".join(words.split()) for verb, words in PROMISED.items()}
+
+
+def test_every_option_has_help() -> None:
+    for verb in VERBS:
+        command = importlib.import_module(f"rampup.cli.{verb}").command
+        for sub in command.commands.values() if isinstance(command, click.Group) else [command]:
+            assert sub.help or sub.callback.__doc__
+            assert all(option.help for option in sub.params if isinstance(option, click.Option))

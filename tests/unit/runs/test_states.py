@@ -1,0 +1,220 @@
+"""What is said of a run on a cluster, from what its directory says and what Slurm says."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rampup.core.spec import Cluster
+from rampup.rundir import files as rundir
+from rampup.rundir import records
+from rampup.rundir.files import RunDir
+from rampup.runs import state as states
+from rampup.schedulers.base import job_key
+from rampup.schedulers.slurm import query as slurm_query
+from rampup.schedulers.slurm.jobs import SlurmJob
+from rampup.schedulers.slurm.query import SlurmAnswer
+
+BEGUN: dict[str, Any] = {
+    "launcher": "srun",
+    "job": "7",
+    "host": "node1",
+    "started": 100.0,
+    "world_size": 2,
+}
+FAILED = {**BEGUN, "outcome": "failed", "exit_code": 143, "ended": 160.0}
+STOPPED = {**BEGUN, "outcome": "stopped", "exit_code": 143, "ended": 160.0}
+COMPLETED = {**BEGUN, "outcome": "completed", "exit_code": 0, "ended": 160.0}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    identity = {"id": "abc234", "name": "it", "created": 90.0}
+    made = RunDir(tmp_path / "20260101-000000-it-abc234")
+    with rundir.create_run(made.path, identity):
+        pass
+    gone = {"name": "site", "scheduler": "slurm", "slurm_conf": str(tmp_path / "gone.conf")}
+    records.write_json(made.config_file, {"time_s": 60, "cluster": gone})
+    return made
+
+
+def submitted(run: RunDir, job: str = "7", t: float = 95.0, **more: Any) -> None:
+    record = {
+        "what": "submitted",
+        "t": t,
+        "scheduler": "slurm",
+        "cluster": "site",
+        "job": job,
+        **more,
+    }
+    records.append_json(run.control_file, record)
+
+
+def attempt(run: RunDir, facts: dict[str, Any]) -> None:
+    records.write_json(run.claim_attempt().facts_file, facts)
+
+
+def told(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, *jobs: tuple[str, str], problem: str = ""
+) -> states.State:
+    """The state when Slurm says this of these jobs."""
+    answer = SlurmAnswer(
+        {job_key(job, "it-abc234"): SlurmJob(state) for job, state in jobs}, time.time(), problem
+    )
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
+    monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
+    return states.state_of(run)
+
+
+@pytest.mark.parametrize(
+    ("facts", "slurm", "state"),
+    [
+        (BEGUN, "RUNNING", "running"),
+        (BEGUN, "CANCELLED", "cancelled"),
+        (BEGUN, "TIMEOUT", "timeout"),
+        (BEGUN, "NODE_FAIL", "failed"),
+        (BEGUN, "PENDING", "pending"),  # requeued
+        (STOPPED, "TIMEOUT", "timeout"),
+        (STOPPED, "CANCELLED", "cancelled"),
+        (STOPPED, "COMPLETING", "running"),
+        (STOPPED, "PENDING", "pending"),
+        (STOPPED, "FAILED", "failed"),
+        (FAILED, "FAILED", "failed"),
+        (FAILED, "COMPLETING", "failed"),
+        (FAILED, "COMPLETED", "failed"),
+        (FAILED, "TIMEOUT", "timeout"),  # srun was quicker than the signal to the script
+        (FAILED, "CANCELLED", "cancelled"),
+        (FAILED, "PENDING", "pending"),  # a node failed, Slurm starts the job anew
+        (FAILED, "OUT_OF_MEMORY", "failed"),
+        (COMPLETED, "COMPLETING", "completed"),
+    ],
+)
+def test_files_and_slurm_together(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], slurm: str, state: str
+) -> None:
+    submitted(run)
+    attempt(run, facts)
+    found = told(run, monkeypatch, ("7", slurm))
+    assert found.name == state
+    assert found.cause or state in ("running", "completed", "pending")
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"), [(FAILED, "failed"), (COMPLETED, "completed"), (STOPPED, "timeout")]
+)
+def test_a_slurm_that_has_forgotten(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], state: str
+) -> None:
+    submitted(run)
+    attempt(run, facts)
+    assert told(run, monkeypatch).name == state
+
+
+def test_a_failure_needs_no_answer(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted(run)
+    attempt(run, FAILED)
+    assert told(run, monkeypatch, ("7", "RUNNING"), problem="no answer").name == "failed"
+
+
+def test_a_script_started_by_hand_is_the_job_that_counts(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(run, "7")
+    attempt(run, COMPLETED)
+    attempt(run, {**BEGUN, "job": "9", "started": 200.0})
+    jobs = (("7", "COMPLETED"), ("9", "RUNNING"))
+    assert told(run, monkeypatch, *jobs).name == "running"
+    assert states.find_job(run, states.observe(run).facts, run.recorded("submitted") or {}) == (
+        "site",
+        "9",
+        "it-abc234",
+    )
+
+
+def test_by_hand_after_a_refused_submission(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt(run, {**BEGUN, "job": "9"})
+    assert told(run, monkeypatch, ("9", "TIMEOUT")).name == "timeout"
+
+
+def test_a_new_submission_counts_before_it_begins(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(run, "7")
+    attempt(run, STOPPED)
+    submitted(run, "8", t=300.0)
+    assert told(run, monkeypatch, ("7", "TIMEOUT"), ("8", "PENDING")).name == "pending"
+
+
+def test_a_cancel_of_an_earlier_attempt_is_history(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(run)
+    records.append_json(run.control_file, {"what": "cancelled", "t": 150.0})
+    attempt(run, STOPPED)
+    assert told(run, monkeypatch).name == "cancelled"
+    attempt(run, {**STOPPED, "started": 200.0, "ended": 205.0})
+    assert told(run, monkeypatch).name == "failed"
+
+
+def test_ids_that_were_used_before_are_told_apart(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandbox that was set up anew counts from 1 again."""
+    submitted(run)
+    attempt(run, FAILED)
+    other = RunDir(tmp_path / "20260102-000000-it-xyz789")
+    with rundir.create_run(other.path, {"id": "xyz789", "name": "it"}):
+        pass
+    submitted(other)
+    answer = SlurmAnswer({job_key("7", "it-xyz789"): SlurmJob("RUNNING")}, time.time())
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
+    monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
+    found = states.states_of([states.observe(run), states.observe(other)])
+    assert (found[run.path].name, found[other.path].name) == ("failed", "running")
+
+
+def test_a_silent_slurm_does_not_make_a_new_job_fail(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache knows other jobs, not this one."""
+    submitted(run)
+    assert told(run, monkeypatch, ("6", "RUNNING"), problem="no answer").name == "pending"
+    attempt(run, BEGUN)
+    assert told(run, monkeypatch, ("6", "RUNNING"), problem="no answer").name == "running"
+
+
+def test_a_job_does_not_outlive_its_sandbox(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no profile of that name is there
+    submitted(run)
+    attempt(run, BEGUN)
+    assert states.state_of(run).name == "failed"
+
+
+def test_what_slurm_said_once_is_kept(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm has forgotten the job, or the sandbox is gone."""
+    submitted(run)
+    attempt(run, STOPPED)
+    assert told(run, monkeypatch, ("7", "TIMEOUT")).name == "timeout"
+    assert told(run, monkeypatch).name == "timeout"
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert states.state_of(run).name == "timeout"
+
+
+def test_a_copy_of_a_run_has_a_state_of_its_own(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    submitted(run)
+    attempt(run, BEGUN)
+    shutil.copytree(run.path, tmp_path / "copy" / run.path.name)
+    copy = RunDir(tmp_path / "copy" / run.path.name)
+    told(run, monkeypatch, ("7", "RUNNING"))
+    found = states.states_of([states.observe(run), states.observe(copy)])
+    assert {state.name for state in found.values()} == {"running"} and len(found) == 2

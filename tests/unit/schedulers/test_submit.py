@@ -1,0 +1,185 @@
+"""Submitting: a clean environment, one job and only one, its id as sbatch tells it. Stand-ins for
+Slurm itself."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rampup.core.spec import Cluster
+from rampup.errors import SchedulerError
+from rampup.rundir import files as rundir
+from rampup.rundir.files import RunDir
+from rampup.schedulers.slurm import submit as slurm
+from rampup.schedulers.slurm.commands import call, clean_environment
+
+CLUSTER = Cluster(name="site", scheduler="slurm")
+Programs = Callable[..., Path]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    made = RunDir(tmp_path / "runs" / "20260101-000000-it-abc234")
+    with rundir.create_run(made.path, {"id": "abc234"}):
+        pass
+    return made
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """Write programs into a directory at the head of PATH; each call is noted in the file that is
+    returned."""
+    folder, calls = tmp_path / "bin", tmp_path / "calls"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+    def write(**texts: str) -> Path:
+        for name, text in texts.items():
+            (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n{text}\n')
+            (folder / name).chmod(0o755)
+        return calls
+
+    return write
+
+
+def test_the_environment_of_a_submission_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    leftovers = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_CPUS_PER_TASK": "2",
+        "SBATCH_PARTITION": "x",
+        "SRUN_CPUS_PER_TASK": "9",
+    }
+    ranks = {
+        "RANK": "3",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "n",
+        "MASTER_PORT": "1",
+        "PMI_RANK": "0",
+    }
+    for name, value in {
+        **leftovers,
+        **ranks,
+        "SLURM_CONF": "/etc/other.conf",
+        "MY_OWN": "kept",
+    }.items():
+        monkeypatch.setenv(name, value)
+    env = clean_environment(CLUSTER)
+    assert not (set(leftovers) | set(ranks)) & set(env)
+    assert (env["SLURM_CONF"], env["MY_OWN"]) == ("/etc/other.conf", "kept")
+    named = Cluster(name="site", slurm_conf="/sandbox/slurm.conf")
+    assert clean_environment(named)["SLURM_CONF"] == "/sandbox/slurm.conf"
+
+
+def test_one_of_several_clusters_is_asked_and_its_jobs_do_not_hear_of_it(
+    programs: Programs,
+) -> None:
+    told = 'echo "$0 $* ${SLURM_CLUSTERS:-none}"'
+    programs(squeue=told, sacct=told, sbatch=told)
+    snowy = Cluster(name="site", slurm_cluster="snowy")
+    said = [
+        call(snowy, [name, "-x"], 5.0).stdout.rpartition("/")[2]
+        for name in ("squeue", "sacct", "sbatch")
+    ]
+    assert said == ["squeue -x snowy\n", "sacct --clusters=snowy -x snowy\n", "sbatch -x none\n"]
+    assert call(CLUSTER, ["sacct", "-x"], 5.0).stdout.endswith("sacct -x none\n")
+
+
+def test_the_cluster_behind_the_id_is_cut_off(run: RunDir, programs: Programs) -> None:
+    calls = programs(sbatch="echo '4711;mycluster'")
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4711"
+    assert (run.recorded("submitted") or {})["job"] == "4711"
+    assert calls.read_text() == f"sbatch --parsable {run.job_script}\n"
+
+
+def test_a_refusal_is_told_and_not_tried_again(run: RunDir, programs: Programs) -> None:
+    calls = programs(sbatch="echo 'sbatch: error: invalid partition specified: nix' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="invalid partition specified: nix"):
+        slurm.submit(run, CLUSTER, "it-abc234")
+    assert len(calls.read_text().splitlines()) == 1
+    assert run.recorded("submitted") is None
+
+
+def test_a_lost_answer_is_looked_up_by_name(run: RunDir, programs: Programs) -> None:
+    calls = programs(
+        sbatch="echo 'sbatch: error: Socket timed out' >&2; exit 1", squeue="echo '4712|it-abc234'"
+    )
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4712"
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["sbatch", "squeue"]
+    assert "--name=it-abc234" in calls.read_text()
+
+
+def test_the_job_of_an_attempt_before_is_not_taken_for_the_lost_one(
+    run: RunDir, programs: Programs
+) -> None:
+    """A resumed run has the same name as its ended job, which Slurm still knows."""
+    run.record("submitted", scheduler="slurm", cluster="site", job="4700")
+    programs(
+        sbatch="echo 'sbatch: error: Socket timed out' >&2; exit 1",
+        squeue="printf '4700|it-abc234\\n4712|it-abc234\\n'",
+    )
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4712"
+
+
+def test_a_controller_that_comes_back_gets_one_job(
+    run: RunDir, programs: Programs, tmp_path: Path
+) -> None:
+    gone = f"[ -e {tmp_path}/once ] && echo 4713 && exit 0; touch {tmp_path}/once; echo 'Unable to contact' >&2; exit 1"
+    calls = programs(sbatch=gone, squeue="exit 0", sacct="exit 0")
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4713"
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == [
+        "sbatch",
+        "squeue",
+        "sacct",
+        "sbatch",
+        "squeue",
+        "sacct",
+    ]
+
+
+def test_a_try_that_came_through_late_is_cancelled(
+    run: RunDir, programs: Programs, tmp_path: Path
+) -> None:
+    """The first squeue does not see the job yet; after the second sbatch there are two."""
+    late = f"[ -e {tmp_path}/once ] && echo 4713 && exit 0; touch {tmp_path}/once; echo 'Socket timed out' >&2; exit 1"
+    seen = f"[ -e {tmp_path}/looked ] && printf '4712|it-abc234\\n4713|it-abc234\\n'; touch {tmp_path}/looked; exit 0"
+    calls = programs(sbatch=late, squeue=seen, sacct="exit 0", scancel="exit 0")
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4713"
+    assert calls.read_text().splitlines()[-1] == "scancel 4712"
+
+
+def test_an_sbatch_that_hangs_is_looked_up_too(
+    run: RunDir, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "SBATCH_S", 0.5)
+    programs(sbatch="exec sleep 5", squeue="echo '4714|it-abc234'")
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4714"
+
+
+def test_nobody_knows_whether_the_job_exists(run: RunDir, programs: Programs) -> None:
+    programs(
+        sbatch="echo 'Socket timed out' >&2; exit 1",
+        squeue="echo 'Unable to contact slurm' >&2; exit 1",
+    )
+    with pytest.raises(SchedulerError, match="nobody knows whether the job exists"):
+        slurm.submit(run, CLUSTER, "it-abc234")
+
+
+def test_cancel_takes_a_job_that_is_gone_for_cancelled(programs: Programs) -> None:
+    programs(
+        scancel="echo 'scancel: error: Kill job error on job id 1: Invalid job id specified' >&2; exit 1"
+    )
+    slurm.cancel(CLUSTER, "1")
+    programs(scancel="echo 'Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="Unable to contact"):
+        slurm.cancel(CLUSTER, "1")
+
+
+def test_no_slurm_and_a_silent_one(programs: Programs) -> None:
+    with pytest.raises(SchedulerError, match="there is no Slurm here"):
+        call(CLUSTER, ["no-such-program"], 1.0)
+    programs(squeue="exec sleep 5")
+    with pytest.raises(SchedulerError, match="gave no answer"):
+        call(CLUSTER, ["squeue"], 0.1)
