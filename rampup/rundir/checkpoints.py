@@ -54,8 +54,8 @@ class Unreadable(RampupError):
     knows whether it is sound."""
 
     def __init__(self, folder: Path, fault: str | None) -> None:
-        super().__init__(f"can't read {folder}: {fault}", "try again when the storage answers")
-        self.fault = fault
+        self.fault = fault or "unknown error"
+        super().__init__(f"can't read {folder}: {self.fault}", "try again when the storage answers")
 
 
 class Kind(Enum):
