@@ -6,10 +6,9 @@ Nothing here writes.
 """
 
 import os
-import time
 from pathlib import Path
 
-from rampup.rundir import schema
+from rampup.rundir import clocks, schema
 from rampup.rundir.records import Record, read_json, read_jsonl
 from rampup.rundir.schema import drop_foreign
 
@@ -169,6 +168,7 @@ class AttemptDir:
         return bool(os.listdir(self.path)) and not self.facts
 
     def silent_s(self) -> float:
-        """Return the seconds since anything was written here."""
+        """Return the seconds since anything was written here, by the clock of the file system:
+        another machine wrote it."""
         newest = max((entry.stat().st_mtime for entry in os.scandir(self.path)), default=0.0)
-        return time.time() - newest
+        return max(0.0, clocks.now_in(self.path) - newest)

@@ -18,9 +18,20 @@ from rampup.core.metrics import is_number
 from rampup.errors import Refused
 from rampup.rundir import schema
 from rampup.rundir.attempt import AttemptDir as AttemptDir
-from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync_files, write_new
+from rampup.rundir.clocks import age_of_file
+from rampup.rundir.records import (
+    Record,
+    append_json,
+    read_json,
+    read_jsonl,
+    sync,
+    sync_tree,
+    write_new,
+)
 from rampup.rundir.schema import drop_foreign
 
+MAKING = ".making"
+ABANDONED_AFTER_S = 86_400.0
 ATTEMPT_NAME = re.compile("[1-9][0-9]{0,5}")
 """Anything else in attempts/ belongs to the user."""
 
@@ -76,6 +87,11 @@ class RunDir:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by a process that resumes or cleans the run."""
+        return self.path / ".resuming"
 
     @property
     def submissions(self) -> Path:
@@ -213,9 +229,10 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     """
     import shutil  # slow to import, and only `run` makes runs
 
-    hidden = final.with_name(f".{final.name}.making")
+    hidden = hidden_directory(final)
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(final.parent)
         hidden.mkdir()
     except OSError as error:
         hint = "set RAMPUP_RUNS to a directory that you can write"
@@ -227,8 +244,10 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
         write_new(made.run_file, run)
         yield made
         if alone:
-            sync_files(hidden)
+            sync_tree(hidden)
         hidden.rename(final)
+        if alone:
+            sync(final.parent)
     except OSError as error:
         shutil.rmtree(hidden, ignore_errors=True)
         hint = f"check the free space: df -h {final.parent}"
@@ -236,6 +255,20 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
+
+
+def hidden_directory(final: Path) -> Path:
+    """Return where a run directory is made before anybody sees it."""
+    return final.with_name(f".{final.name}{MAKING}")
+
+
+def remove_abandoned(root: Path) -> None:
+    """Remove what processes that were killed while they made a run have left, a day later."""
+    import shutil
+
+    abandoned = [path for path in root.glob(f".*{MAKING}") if age_of_file(path) > ABANDONED_AFTER_S]
+    for path in abandoned:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def fill_run(

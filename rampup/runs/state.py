@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rampup.config.clusters import of_run
 from rampup.core import processes
 from rampup.errors import RampupError, Refused, SchedulerError
-from rampup.rundir import submissions
+from rampup.rundir import clocks, submissions
 from rampup.rundir.failures import explain_failure
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
@@ -127,7 +127,7 @@ def find_submissions(runs: Iterable[Observation]) -> dict[Path, State]:
         asked = submissions.find_open(run.control())
         if asked is None:
             continue
-        if submissions.is_in_progress(asked):
+        if submissions.is_in_progress(asked, run.control_file):
             found[run.path] = State("pending", cause="it is being submitted")
         else:
             lost.setdefault(asked.get("cluster", ""), []).append((run, asked))
@@ -268,7 +268,9 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     if submitted.get("waits") and run.cancelled_after(since):  # its turn in a study will not come
         return State("cancelled", None, "it was cancelled")
     is_elsewhere = submitted.get("host") != processes.host()
-    if processes.is_alive(submitted) or (is_elsewhere and time.time() - since < SILENT_AFTER_S):
+    if processes.is_alive(submitted) or (
+        is_elsewhere and clocks.age_of_file(run.control_file) < SILENT_AFTER_S
+    ):
         return State("pending")
     cause = torn if has_no_record else "its launcher ended before it could say what it does"
     return state_of_the_gone(run, since, cause)
