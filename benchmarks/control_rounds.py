@@ -38,6 +38,8 @@ AT_ONCE = 4
 TRAINED, STUDIES = 3, 2
 SLOW_S = 1.5
 END_WITHIN_S = 90.0
+QUICK, QUICK_S, LONG_S = ("clean", "cancel", "fetch"), 0.4, 0.9
+"""Verbs that have little to do, and about how long these and the others take."""
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 VERBS = {"run": 3, "resume": 5, "sweep": 5, "clean": 2, "cancel": 3, "fetch": 2}
 """How often each comes in 20 rounds."""
@@ -284,8 +286,10 @@ class Rounds:
         rivals = []
         if it.rival:
             time.sleep(it.random.uniform(0, 0.3))
-            rivals = [self._start(it.rival, env, it.flock)]
-        wait_for_moment(victim, watched, it.random)
+            # a `cancel` waits for an answer that it can believe, and takes long
+            sound = {} if it.rival[0] != "cancel" else {"ODD_SQUEUE": "", "ODD_SACCT": ""}
+            rivals = [self._start(it.rival, {**env, **sound}, it.flock)]
+        wait_for_moment(victim, watched, it.random, QUICK_S if it.verb in QUICK else LONG_S)
         it.hit = victim.poll() is None
         with suppress(ProcessLookupError):
             if it.hit and it.to_group:
@@ -474,20 +478,20 @@ def choose_odd(chance: random.Random) -> dict[str, str]:
 
 
 def wait_for_moment(
-    victim: subprocess.Popen[str], watched: Sequence[Path], chance: random.Random
+    victim: subprocess.Popen[str], watched: Sequence[Path], chance: random.Random, within_s: float
 ) -> None:
     """Wait for any moment of the verb; in most rounds for one shortly after it has written
     something or has asked Slurm."""
-    if chance.random() < 0.3:
-        sleep_while_alive(victim, chance.uniform(0.0, 0.8))
+    if chance.random() < 0.4:
+        sleep_while_alive(victim, chance.uniform(0.0, within_s))
         return
-    wanted, before = chance.randint(1, 4), look_at(watched)
+    wanted, before = chance.randint(1, 2 if within_s == QUICK_S else 4), look_at(watched)
     deadline = time.monotonic() + 10
     while wanted and victim.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
         now = look_at(watched)
         wanted, before = wanted - (now != before), now
-    sleep_while_alive(victim, chance.choice((0.0, chance.uniform(0, 0.05), chance.uniform(0, 0.3))))
+    sleep_while_alive(victim, chance.uniform(0, chance.choice((0.0, 0.05, within_s / 3))))
 
 
 def sleep_while_alive(victim: subprocess.Popen[str], seconds: float) -> None:
