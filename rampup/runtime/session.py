@@ -19,7 +19,6 @@ the loop to the user.
 
 import atexit
 import contextlib
-import operator
 import os
 import sys
 import time
@@ -46,9 +45,9 @@ from rampup.runtime.telemetry.metrics import (
     MetricsWriter,
     NoEvents,
     NoMetrics,
-    to_plain,
 )
 from rampup.runtime.telemetry.progress import NoProgress, Progress
+from rampup.runtime.telemetry.rows import check_step, read_row
 from rampup.runtime.telemetry.sampler import sample_this_node
 from rampup.runtime.telemetry.tensorboard import NoTensorBoard, TensorBoard
 
@@ -76,6 +75,7 @@ class Run:
         self._unseen: tuple[int, dict[str, Any]] | None = None
         self.step = 0
         """The step from which `resume` continued; 0 when the loop begins anew."""
+        self._next_step = 1
         self._context, self._stopping, self._logged = context, False, 0
         self._store = _open_store(context)
         self._saving = (
@@ -85,17 +85,20 @@ class Run:
         )
         self._open = True
 
-    def log(self, step: int, **values: Any) -> None:
-        """Write a row of metrics, by rank 0 alone."""
+    def log(
+        self, row: Mapping[str, Any] | int | None = None, /, step: int | None = None, **metrics: Any
+    ) -> None:
+        """Write a row of metrics, by rank 0 alone: `run.log({"loss": 0.5})`, with `step=3` or
+        without, or `run.log(step=3, loss=0.5)`.
+
+        Without a step the row gets the one after the last row; after `resume`, the one after the
+        resumed step.
+        """
         if not self._open:
             raise RampupError("run.log() after run.finish()", "log before finishing")
-        if "t" in values:
-            raise RampupError(
-                "run.log(t=...): `t` is the time of the row", "give your value another name"
-            )
-        values = {name: to_plain(value) for name, value in values.items()}
+        step, values = read_row(row, step, metrics, self._next_step)
         self._metrics.write(step, **values)
-        self._logged = step
+        self._logged, self._next_step = step, step + 1
         shown = self._progress.report(step, values)
         self._unseen = None if shown else (step, values)
 
@@ -121,7 +124,7 @@ class Run:
         """
         if not self._open:
             raise RampupError("run.save() after run.finish()", "save before finishing")
-        step = _check_step(step)
+        step = check_step(step, "run.save", "run.save(state, step): count steps from 1")
         if self._saving is None or self.rank != 0:
             return
         with self._saving.count_stall():
@@ -141,7 +144,7 @@ class Run:
         step = torch_group.first_rank_value(newest.step if newest else -1)
         if step < 0:
             return None
-        self.step = step
+        self.step, self._next_step = step, step + 1
         self._events.write("resumed", step=step)
         if self.rank == 0:
             say(format_resumed(step, []))
@@ -216,18 +219,6 @@ def _start(context: RankContext, defaults: dict[str, Any]) -> Run:
         if context.run_dir is None:
             raise
         _exit_with(error, RunDir(context.run_dir).attempt(context.attempt), context.rank)
-
-
-def _check_step(step: Any) -> int:
-    try:
-        number = -1 if isinstance(step, bool) else operator.index(step)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise RampupError(
-            f"run.save(state, {step!r}): a step is a whole number, 0 or more", "count steps from 1"
-        )
-    return number
 
 
 def _read_count(config: Settings, name: str) -> int | None:

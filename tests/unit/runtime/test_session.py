@@ -159,6 +159,63 @@ def test_logging_after_the_end_is_refused(script: Script) -> None:
     assert done.returncode == 1 and "run.log() after run.finish()" in done.stderr
 
 
+# rows ---------------------------------------------------------------------------------------------
+
+
+def logged(script: Script) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in script.attempt.metrics()]
+
+
+def test_a_row_is_a_dict_or_keywords_and_a_missing_step_is_counted(script: Script) -> None:
+    text = """
+        run = rampup.init()
+        run.log({"loss": 0.5})
+        run.log({"loss": 0.4}, step=3)
+        run.log({"loss": 0.3})
+        run.log(step=7, loss=0.2)
+        run.log(8, loss=0.1)
+        run.log({"step": 9, "self": 1, "name": True}, loss=0)
+        """
+    done = script(text, inside={})
+    assert done.returncode == 0, done.stderr
+    assert logged(script) == [(1, 0.5), (3, 0.4), (4, 0.3), (7, 0.2), (8, 0.1), (9, 0)]
+
+
+def test_counting_continues_after_the_resumed_step(script: Script) -> None:
+    text = """
+        run = rampup.init()
+        run.resume()
+        run.log({"loss": 0.5})
+        run.save({}, run.step + 1)
+        """
+    for attempt in (1, 2):
+        assert script(text, inside={}, attempt=attempt).returncode == 0
+    assert [row["step"] for row in script.run.history()] == [1, 2]
+
+
+@pytest.mark.parametrize("inside", [{}, None], ids=["under rampup", "outside"])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("step=1.5, loss=1", "a step is a whole number, 0 or more, not 1.5"),
+        ("step='one', loss=1", "a step is a whole number, 0 or more, not 'one'"),
+        ("{'step': True}", "a step is a whole number, 0 or more, not True"),
+        ("{'step': 2}, step=2", "the step is given twice"),
+        ("{'loss': 'high'}", "loss must be one number, not 'high'"),
+        ("step=1, loss=[1, 2]", "loss must be one number, not [1, 2]"),
+        ("{3: 0.5}", "the name of a metric is text, not 3"),
+        ("t=0.5", "`t` is the time of the row"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_refused(
+    script: Script, call: str, message: str, inside: dict[str, Any] | None
+) -> None:
+    done = script(f"rampup.init().log({call})", inside=inside)
+    assert done.returncode == 1 and message in done.stderr
+    assert done.stderr.count("hint: ") == 1
+    assert script.attempt.metrics() == []
+
+
 # checkpoints --------------------------------------------------------------------------------------
 
 COUNTING = """
