@@ -22,9 +22,7 @@ import contextlib
 import os
 import sys
 import time
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -38,6 +36,7 @@ from rampup.runtime.checkpoints.saving import Snapshot
 from rampup.runtime.checkpoints.store import CheckpointStore, format_resumed
 from rampup.runtime.context import RankContext, read_context
 from rampup.runtime.job import open_saving
+from rampup.runtime.own_settings import OwnSettings, collect_settings
 from rampup.runtime.stop import open_stop_flag
 from rampup.runtime.storage import StorageError, say
 from rampup.runtime.telemetry.metrics import (
@@ -58,19 +57,19 @@ class Run:
     """One rank's view of a run. Made by `init`; every method does nothing harmful on ranks other
     than 0."""
 
-    def __init__(self, context: RankContext, config: Settings) -> None:
+    def __init__(self, context: RankContext, settings: OwnSettings) -> None:
         self._stop = open_stop_flag(context)  # before any thread is started
         self.rank = context.rank
         self.local_rank = context.local_rank
         self.world_size = context.world_size
-        self.config = config
+        self.config = Settings(settings.values)
         self.dir = context.run_dir
         """The run directory; None outside rampup."""
-        self.tensorboard = _open_tensorboard(context, config)
+        self.tensorboard = _open_tensorboard(context, settings)
         """For pictures and PR curves; what is logged gets there by itself."""
         self._metrics, self._events, self._progress = _open_writers(context, self.tensorboard)
         self._progress.begin(
-            _read_count(config, "steps"), _read_count(config, "epochs"), lambda: None
+            _read_count(settings, "steps"), _read_count(settings, "epochs"), lambda: None
         )
         self._unseen: tuple[int, dict[str, Any]] | None = None
         self.step = 0
@@ -200,11 +199,14 @@ class Run:
             self.close()
 
 
-def init(**defaults: Any) -> Run:
-    """Start a run, or join the one that rampup has started. `defaults` hold for settings that were
-    not given."""
+def init(settings: object = None, /, **defaults: Any) -> Run:
+    """Start a run, or join the one that rampup has started.
+
+    `settings` is a dict or argparse's Namespace; it and `defaults` hold for settings that were not
+    given otherwise. All are recorded with their origin.
+    """
     context = read_context()
-    run = _start(context, defaults)
+    run = _start(context, settings, defaults)
     if context.run_dir:
         _report_failures(run, RunDir(context.run_dir).attempt(context.attempt))
         sample_this_node(context)
@@ -212,27 +214,22 @@ def init(**defaults: Any) -> Run:
     return run
 
 
-def _start(context: RankContext, defaults: dict[str, Any]) -> Run:
+def _start(context: RankContext, given: object, defaults: dict[str, Any]) -> Run:
+    settings = collect_settings(_read_config(context), given, defaults)
     try:
-        return Run(context, Settings({**defaults, **_read_settings(context)}))
+        if context.rank == 0 and context.run_dir:
+            settings.record(RunDir(context.run_dir).attempt(context.attempt))
+        return Run(context, settings)
     except StorageError as error:  # the run directory is at fault, not the script
         if context.run_dir is None:
             raise
         _exit_with(error, RunDir(context.run_dir).attempt(context.attempt), context.rank)
 
 
-def _read_count(config: Settings, name: str) -> int | None:
+def _read_count(settings: OwnSettings, name: str) -> int | None:
     """Return the setting that says how long the loop will be, if the user has one of that name."""
-    value = config.get(name)
+    value = settings.values.get(name)
     return value if isinstance(value, int) else None
-
-
-def _read_settings(context: RankContext) -> dict[str, Any]:
-    return {**_read_script_settings(), **_read_run_settings(context)}
-
-
-def _read_run_settings(context: RankContext) -> dict[str, Any]:
-    return dict(_read_config(context).get("train", {}))
 
 
 def _read_config(context: RankContext) -> Record:
@@ -250,26 +247,10 @@ def _open_store(context: RankContext) -> CheckpointStore | None:
     return store
 
 
-def _read_script_settings() -> dict[str, Any]:
-    folder = Path(sys.argv[0] or ".").absolute().parent
-    for name in ("recipe.toml", "rampup.toml"):
-        if (folder / name).is_file():
-            return _read_train_table(folder / name)
-    return {}
-
-
-def _read_train_table(file: Path) -> dict[str, Any]:
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8")).get("train", {})
-    except tomllib.TOMLDecodeError as error:
-        raise RampupError(f"{file} is not valid TOML: {error}", "correct that line") from None
-    return dict(found)
-
-
-def _open_tensorboard(context: RankContext, config: Settings) -> NoTensorBoard:
+def _open_tensorboard(context: RankContext, settings: OwnSettings) -> NoTensorBoard:
     if context.rank != 0 or context.run_dir is None:
         return NoTensorBoard()
-    return TensorBoard(RunDir(context.run_dir), context.attempt, config)
+    return TensorBoard(RunDir(context.run_dir), context.attempt, settings.to_stored())
 
 
 def _open_writers(
