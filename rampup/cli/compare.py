@@ -77,7 +77,7 @@ def compare(
 
 
 def make_row(run: RunDir, facts: dict[str, Any]) -> Row:
-    config = run.config
+    config = run.used_config
     own = {key: facts[key] for key in OWN}
     own["took"] = facts["wall_s"]
     own["age"] = clocks.age(facts["created"]) if facts["created"] else None

@@ -55,6 +55,12 @@ class AttemptDir:
         return self.path / "modules.txt"
 
     @property
+    def settings_file(self) -> Path:
+        """The settings of the user's own loop with their origins; written by rank 0 at
+        `rampup.init()`."""
+        return self.path / "settings.json"
+
+    @property
     def progress_file(self) -> Path:
         """How far rank 0 is, for the progress bar: one line, overwritten in place."""
         return self.path / "progress.json"
@@ -136,6 +142,10 @@ class AttemptDir:
 
     def evaluation(self) -> Record:
         return drop_foreign(read_json(self.evaluation_file), schema.EVALUATION)
+
+    def settings(self) -> Record:
+        """Return the tables `train` and `origins` of the user's own loop; empty without one."""
+        return drop_foreign(read_json(self.settings_file), schema.SETTINGS)
 
     def events(self) -> list[Record]:
         return [drop_foreign(row, schema.EVENT) for row in read_jsonl(self.events_file)]

@@ -131,6 +131,19 @@ class RunDir:
     def config(self) -> Record:
         return drop_foreign(read_json(self.config_file), schema.CONFIG)
 
+    @property
+    def used_config(self) -> Record:
+        """The configuration with the settings that the user's own loop recorded, those of the
+        newest attempt that has some."""
+        config = self.config
+        if config.get("kind") == "engine":  # an engine has no settings but these
+            return config
+        for attempt in reversed(self.attempts()):
+            found = attempt.settings()
+            if found:
+                return _add_settings(config, found)
+        return config
+
     # attempts -------------------------------------------------------------------------------------
 
     def attempt_numbers(self) -> list[int]:
@@ -196,6 +209,15 @@ class RunDir:
                 rows = [row for row in rows if not _is_after(row, resumed)]
             rows.extend(own)
         return rows
+
+
+def _add_settings(config: Record, found: Record) -> Record:
+    origins = {f"train.{name}": origin for name, origin in found.get("origins", {}).items()}
+    return {
+        **config,
+        "train": {**config.get("train", {}), **found.get("train", {})},
+        "origins": {**config.get("origins", {}), **origins},
+    }
 
 
 def _is_after(row: Record, last_step: int) -> bool:
