@@ -105,7 +105,11 @@ def states_of(
         question = Question(job_key(job.job, job.name), seen, packed)
         questions.setdefault(job.cluster, []).append(question)
     for cluster, asked in questions.items():
-        scheduler, answer = ask(cluster, asked[0].seen.run, [each.key for each in asked], fresh_s)
+        keys, began = [each.key for each in asked], time.time()
+        scheduler, answer = ask(cluster, asked[0].seen.run, keys, fresh_s)
+        is_kept = answer.t < began and not answer.problem
+        if is_kept and any(has_begun_since(each, answer) for each in asked):
+            scheduler, answer = ask(cluster, asked[0].seen.run, keys, 0.0)
         for key, seen, packed in asked:
             judge = state_of_packed if packed else state_from_scheduler
             known = find_known_job(seen.run, key, scheduler, answer)
@@ -192,6 +196,14 @@ def ask(cluster: str, run: RunDir, keys: Iterable[str], fresh_s: float) -> tuple
     except RampupError:  # a sandbox that was taken down, and its jobs with it
         return find_recorded(kept.get("scheduler")), Answer({}, time.time())
     return scheduler, scheduler.ask(profile, keys, fresh_s)
+
+
+def has_begun_since(question: Question, answer: Answer) -> bool:
+    """Whether a kept answer says that the job waits, while its attempt says that it runs: the
+    answer may be from before its start."""
+    job, facts = answer.jobs.get(question.key), question.seen.facts
+    waits = job is not None and not job.ended and not job.running
+    return waits and bool(facts) and "outcome" not in facts
 
 
 def find_known_job(run: RunDir, key: str, scheduler: Scheduler, answer: Answer) -> Job | None:
