@@ -10,6 +10,7 @@ traceback. tests/slurm/test_fuzz.py plays a few rounds, `make drill` many.
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -24,12 +25,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
+import rampup
 from rampup.errors import RampupError
 from rampup.rundir import checkpoints
 from rampup.rundir.files import RunDir
 from rampup.rundir.find import is_run_name
 from rampup.schedulers.slurm.submit import known_jobs
 
+PACKAGE = Path(rampup.__file__).parent
 PROGRAMS = Path(__file__).parents[1] / "tests" / "slurm" / "programs"
 ODD_FLOCK = Path(__file__).with_name("odd_flock.py")
 PREFIX = "fuzz"
@@ -309,7 +312,7 @@ class Rounds:
                 out, err = process.communicate()
                 self._report("locks left", f"it did not end in {END_WITHIN_S:g} s", it)
             said.append(f"{process.returncode}: {out}{err}")
-            if "Traceback" in err or "Exception ignored" in err:
+            if has_traceback(err):
                 self._report("tracebacks", err, it)
         return said
 
@@ -344,7 +347,7 @@ class Rounds:
         """Let rampup find what it has lost, and compare; return the states of the runs."""
         listed = self._start(("list", "--all", "--json"), self.env)
         out, err = listed.communicate(timeout=END_WITHIN_S)
-        if listed.returncode or "Traceback" in err:
+        if listed.returncode or has_traceback(err):
             self._report("tracebacks", f"{when}, list: {listed.returncode}: {err}", *wave)
             return {}
         rows = msgspec.json.decode(out)
@@ -468,6 +471,14 @@ class Rounds:
 
 
 HEAD = ("verb", "rounds", *(each.name for each in SIGNALS), "too late", "beside a rival")
+
+
+def has_traceback(err: str) -> bool:
+    """Whether rampup has shown one. A signal may also hit Python before the first line of ours."""
+    frames = re.findall(r'File "(.*)", line \d+, in (.*)', err)
+    ours = [where for file, where in frames if Path(file).is_relative_to(PACKAGE)]
+    started = any(where != "<module>" for where in ours)
+    return started or "Exception ignored" in err or ("Traceback" in err and "Interrupt" not in err)
 
 
 def choose_odd(chance: random.Random) -> dict[str, str]:
