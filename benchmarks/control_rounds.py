@@ -41,7 +41,7 @@ AT_ONCE = 4
 TRAINED, STUDIES = 3, 2
 SLOW_S = 1.5
 END_WITHIN_S = 90.0
-QUICK, QUICK_S, LONG_S = ("clean", "cancel", "fetch"), 0.4, 0.9
+QUICK, QUICK_S, LONG_S = ("clean", "cancel", "fetch"), 0.25, 0.9
 """Verbs that have little to do, and about how long these and the others take."""
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 VERBS = {"run": 3, "resume": 5, "sweep": 5, "clean": 2, "cancel": 3, "fetch": 2}
@@ -288,7 +288,8 @@ class Rounds:
         victim = self._start(it.words, env, it.flock)
         rivals = []
         if it.rival:
-            time.sleep(it.random.uniform(0, 0.3))
+            # two that do the same reach every line together
+            time.sleep(it.random.choice((0.0, it.random.uniform(0, 0.3))))
             # a `cancel` waits for an answer that it can believe, and takes long
             sound = {} if it.rival[0] != "cancel" else {"ODD_SQUEUE": "", "ODD_SACCT": ""}
             rivals = [self._start(it.rival, {**env, **sound}, it.flock)]

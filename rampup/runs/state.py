@@ -107,12 +107,13 @@ def states_of(
     for cluster, asked in questions.items():
         keys, began = [each.key for each in asked], time.time()
         scheduler, answer = ask(cluster, asked[0].seen.run, keys, fresh_s)
-        is_kept = answer.t < began and not answer.problem
-        if is_kept and any(has_begun_since(each, answer) for each in asked):
-            scheduler, answer = ask(cluster, asked[0].seen.run, keys, 0.0)
+        if fresh_s > 0 and not answer.problem:
+            outdated = [each.key for each in asked if is_outdated(each, answer, began)]
+            if outdated:
+                scheduler, answer = ask(cluster, asked[0].seen.run, outdated, 0.0)
         for key, seen, packed in asked:
             judge = state_of_packed if packed else state_from_scheduler
-            known = find_known_job(seen.run, key, scheduler, answer)
+            known = find_known_job(seen, key, scheduler, answer)
             found[seen.run.path] = judge(seen, known, scheduler, answer)
     return found
 
@@ -198,25 +199,38 @@ def ask(cluster: str, run: RunDir, keys: Iterable[str], fresh_s: float) -> tuple
     return scheduler, scheduler.ask(profile, keys, fresh_s)
 
 
-def has_begun_since(question: Question, answer: Answer) -> bool:
-    """Whether a kept answer says that the job waits, while its attempt says that it runs: the
-    answer may be from before its start."""
-    job, facts = answer.jobs.get(question.key), question.seen.facts
-    waits = job is not None and not job.ended and not job.running
-    return waits and bool(facts) and "outcome" not in facts
+def is_outdated(question: Question, answer: Answer, asked: float) -> bool:
+    """Whether the attempt says that it runs, while an answer from before says that its job waits or
+    has ended. An ended job starts once more when somebody requeues it."""
+    job, seen = answer.jobs.get(question.key), question.seen
+    if job is None or job.running or seen.attempt is None or "outcome" in seen.facts:
+        return False
+    if not job.ended:
+        return bool(seen.facts) and answer.t < asked
+    last = find_recorded_end(seen, question.key)
+    return last is None or has_begun_since(seen, last)
 
 
-def find_known_job(run: RunDir, key: str, scheduler: Scheduler, answer: Answer) -> Job | None:
+def find_recorded_end(seen: Observation, key: str) -> Record | None:
+    """The end of a job as a reader recorded it."""
+    last = seen.run.recorded("ended")
+    return last if last is not None and last.get("job") == key else None
+
+
+def has_begun_since(seen: Observation, end: Record) -> bool:
+    return bool(seen.facts.get("started", 0.0) > end.get("t", 0.0))
+
+
+def find_known_job(seen: Observation, key: str, scheduler: Scheduler, answer: Answer) -> Job | None:
     """A scheduler forgets, and a sandbox is taken down: the first reader that hears how a job ended
     records it."""
-    job, last = answer.jobs.get(key), run.recorded("ended")
-    is_recorded = last is not None and last.get("job") == key
-    if job is None and last is not None and is_recorded:
+    job, last = answer.jobs.get(key), find_recorded_end(seen, key)
+    if job is None and last is not None:
         return scheduler.restore_job(last.get("state", ""), last.get("reason", ""))
-    if job is not None and job.ended and not is_recorded:
+    if job is not None and job.ended and (last is None or has_begun_since(seen, last)):
         # somebody else's run, or a full disk: the scheduler will be asked again
         with contextlib.suppress(OSError):
-            run.record("ended", job=key, state=job.state, reason=job.reason)
+            seen.run.record("ended", job=key, state=job.state, reason=job.reason)
     return job
 
 
@@ -308,7 +322,7 @@ def state_in_allocation(
     if facts.get("outcome") in ("failed", "stopped"):
         key = job_key(submitted.get("allocation", ""), submitted.get("job_name", ""))
         scheduler, answer = ask(submitted.get("cluster", ""), run, [key], fresh_s)
-        job = find_known_job(run, key, scheduler, answer)
+        job = find_known_job(Observation(run, attempt, facts), key, scheduler, answer)
         if job is not None and job.cause:  # the allocation itself came to its end
             return state_by_scheduler(job, facts)
         if facts["outcome"] == "stopped":

@@ -180,16 +180,27 @@ def test_a_refusal_is_the_cause(odd: Any, sandbox: Sandbox) -> None:
     assert odd("resume", run["id"], check=100)
 
 
-def test_four_resumes_at_once_start_one_job(odd: Any, sandbox: Sandbox) -> None:
-    odd("run", "--name", "four", "--", "false", check=100)
-    run = find_run(odd, "four")["id"]
+@pytest.mark.parametrize(
+    ("name", "lock"),
+    [("sound", ""), ("fails", "raise OSError(37, 'No locks available')"), ("succeeds", "pass")],
+)
+def test_four_resumes_at_once_start_one_job(
+    odd: Any, sandbox: Sandbox, tmp_path: Path, name: str, lock: str
+) -> None:
+    """Also on a file system that refuses every lock, and on one that grants it to everybody."""
+    if lock:
+        patch = f"import fcntl\ndef flock(*_):\n    {lock}\nfcntl.flock = fcntl.lockf = flock\n"
+        (tmp_path / "sitecustomize.py").write_text(patch)
+        odd.env["PYTHONPATH"] = f"{tmp_path}:{odd.env.get('PYTHONPATH', '')}"
+    odd("run", "--name", name, "--", "false", check=100)
+    run = find_run(odd, name)["id"]
     words = ("resume", run, "--on", sandbox.name, "--slurm", "hold")
     those = [begin(odd, "", *words, command=()) for _ in range(4)]
     codes = sorted(process.wait() for process in those)
     for process in those:
         process.communicate()
     assert codes == [0, 3, 3, 3]
-    check_one_job(odd, sandbox, "four")
+    check_one_job(odd, sandbox, name)
 
 
 def test_a_sweep_that_is_killed_with_its_answer(odd: Any, sandbox: Sandbox) -> None:

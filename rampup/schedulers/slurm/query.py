@@ -36,9 +36,11 @@ class SlurmAnswer(Answer):
 
 
 def ask(cluster: Cluster, keys: Iterable[str], fresh_s: float) -> SlurmAnswer:
-    """What is known of these jobs, not older than `fresh_s` if Slurm answers."""
+    """What is known of these jobs, not older than `fresh_s` if Slurm answers. With 0 an ended job
+    is asked for, too: somebody may have requeued it."""
     wanted, known = set(keys), read_cache(cluster)
-    going_on = {job for job in wanted if job not in known.jobs or not known.jobs[job].ended}
+    ended = {key for key, job in known.jobs.items() if job.ended} if fresh_s > 0 else set()
+    going_on = wanted - ended
     if not going_on or (known.is_fresh(fresh_s) and going_on <= set(known.jobs)):
         return known if going_on else SlurmAnswer(known.jobs, time.time())
     try:
@@ -52,9 +54,10 @@ def ask(cluster: Cluster, keys: Iterable[str], fresh_s: float) -> SlurmAnswer:
         except SchedulerError as error:
             return SlurmAnswer({**known.jobs, **found}, known.t or time.time(), error.message)
     answer = SlurmAnswer({**known.jobs, **found}, time.time())
-    for job in going_on - set(found):
-        # Slurm knows nothing of it any more: what we knew is no longer true
-        answer.jobs.pop(job, None)
+    for key in going_on - set(found):
+        # Slurm knows nothing of it any more: unless it had ended, what we knew is no longer true
+        if key in known.jobs and not known.jobs[key].ended:
+            del answer.jobs[key]
     write_cache(cluster, answer)
     return answer
 

@@ -100,17 +100,20 @@ def test_files_and_slurm_together(
     assert found.cause or state in ("running", "completed", "pending")
 
 
+@pytest.mark.parametrize("kept", ["PENDING", "FAILED"])  # FAILED: requeued by hand
 def test_a_kept_answer_from_before_the_start_is_asked_for_anew(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
-    submitted(run)
-    attempt(run, BEGUN)
     key, asked = job_key("7", "it-abc234"), []
+    submitted(run)
+    if kept == "FAILED":
+        run.record("ended", job=key, state="FAILED", reason="")
+    attempt(run, {**BEGUN, "started": time.time()})
 
     def answer(_: Cluster, keys: Any, fresh_s: float) -> SlurmAnswer:
         asked.append(fresh_s)
         if fresh_s:
-            return SlurmAnswer({key: SlurmJob("PENDING")}, time.time() - 1)
+            return SlurmAnswer({key: SlurmJob(kept)}, time.time() - 1)
         return SlurmAnswer({key: SlurmJob("RUNNING")}, time.time())
 
     monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))

@@ -57,7 +57,16 @@ def test_one_question_for_all_and_none_for_what_has_ended(site: Slurm) -> None:
     assert site.asked() == ["squeue", "sacct"]
     # fresh enough
     assert ask(CLUSTER, keys, 60.0).jobs[keys[0]].state == "RUNNING" and site.asked() == []
-    assert ask(CLUSTER, keys[2:], 0.0).jobs[keys[2]].ended and site.asked() == []  # it has ended
+    assert ask(CLUSTER, keys[2:], 0.1).jobs[keys[2]].ended and site.asked() == []  # it has ended
+
+
+def test_an_ended_job_may_be_requeued(site: Slurm) -> None:
+    key = job_key("7", "it-a")
+    site.says("squeue", "7|FAILED|None|N/A|node1|it-a\n")
+    assert ask(CLUSTER, [key], 0.0).jobs[key].ended
+    site.says("squeue", "7|PENDING|None|N/A||it-a\n")
+    assert ask(CLUSTER, [key], 60.0).jobs[key].ended  # a reader of thousands does not ask again
+    assert ask(CLUSTER, [key], 0.0).jobs[key].state == "PENDING"
 
 
 def test_an_id_that_is_used_again_is_another_job(site: Slurm) -> None:
