@@ -438,11 +438,13 @@ class Rounds:
         self.violations.append((kind, f"{kind}: {what}\n  {about}"))
 
     def _empty_queue(self) -> None:
-        """Cancel some jobs, as anybody may: so there are pending runs and ended ones."""
+        """Cancel some jobs, as anybody may: so there are pending runs and ended ones. What was
+        known of them is forgotten, so that the next look sees them as they are."""
         active = sorted({job.id for job in self._list_jobs() if job.is_active})
         some = [job for job in active if self.random.random() < 0.6]
         if some:
             subprocess.run(["scancel", *some], env=self.env, check=True, capture_output=True)
+        shutil.rmtree(self.folder / "cache" / "rampup" / "slurm", ignore_errors=True)
 
     def end(self) -> None:
         """Cancel all jobs of the rounds."""
