@@ -15,6 +15,7 @@ from rampup.cli.selection import (
     select,
     states_by_run,
     states_json,
+    title,
     worst_exit_code,
 )
 from rampup.errors import NotFinished
@@ -35,6 +36,8 @@ def command(run: str | None, study: str | None, timeout: float | None, as_json: 
     """Wait until a run ends; the exit code tells how. RUN is an id or a prefix of one (default: the
     latest)."""
     selection = select([run], study)
+    if study is None and not as_json:
+        output.say(title(selection.named[0]))
     states = wait_for(selection, timeout)
     if study is None:
         return report_end(selection.named[0], None, as_json)

@@ -17,7 +17,7 @@ from rampup.report.data import LARGEST, NOT_MEASURED, Curve, RunData, advice_fac
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import Attempt, read_attempts
-from rampup.rundir.records import Record, read_json
+from rampup.rundir.records import Record
 from rampup.runs.state import State, state_of
 from rampup.runs.summary import NOT_METRICS, best_of, merged, total_wall_s
 
@@ -59,7 +59,7 @@ def read_or_note(data: RunData, what: str, read: Callable[[], Read], fallback: R
 def read_identity(data: RunData) -> None:
     run = data.run
     data.missing += read_or_note(data, "what is damaged", lambda: find_damage(run), [])
-    data.identity, data.config, data.env = run.run, run.used_config, read_json(run.env_file)
+    data.identity, data.config, data.env = run.run, run.used_config, run.env
     given = run.path.name.split("-", 2)[-1].rpartition("-")[0]
     data.name = str(data.identity.get("name") or given or run.path.name)
     data.state = read_or_note(data, "the state", lambda: read_state(run), State("unknown"))

@@ -118,6 +118,7 @@ def test_when_a_rank_fails_the_others_end_and_its_traceback_is_shown(cli) -> Non
 
 
 def test_list_show_and_latest(cli) -> None:
+    cli.env["TMPDIR"] = str(cli.cwd)  # a root below it would not be remembered
     # names that sort the wrong way, within one second
     first = cli.run_command("true", options=("--name=zzz",))
     second = cli.run_command("false", options=("--name=aaa",), check=100)

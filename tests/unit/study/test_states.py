@@ -191,6 +191,7 @@ def test_what_ended_without_a_word_of_its_submission_is_not_run_again(tmp_path: 
 def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("RAMPUP_RUNS", str(tmp_path / "here"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     for root in (tmp_path / "here", tmp_path / "there"):
         root.mkdir()
         runs.remember_root(root)
