@@ -9,8 +9,8 @@ from msgspec import to_builtins
 from rampup.cli import output
 from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
 from rampup.cli.options import json_option, run_argument
-from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
 from rampup.cli.selection import title
+from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
 from rampup.rundir import clocks
 from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rampup.cli import cancel, list, logs, show, why
+from rampup.cli import cancel, logs, show, why
+from rampup.cli import list as listing
 from rampup.rundir.files import RunDir
-from tests.unit.cli.finished_runs import make_run
+from unit.cli.finished_runs import make_run
 
 ROWS, COLUMNS = 24, 80
 CONFIG: dict[str, Any] = {
@@ -149,9 +150,9 @@ def test_the_first_line_names_the_run(
 
 def test_list_has_the_job(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(root, "aaaaaa")
-    assert "job" not in call(list.command).splitlines()[0].split()
+    assert "job" not in call(listing.command).splitlines()[0].split()
     make_run(root, "bbbbbb", attempts=({"job": "4711"},))
-    head, *rows = call(list.command).splitlines()
+    head, *rows = call(listing.command).splitlines()
     assert head.split()[:2] == ["id", "job"]
     assert [row.split()[:2] for row in rows] == [["bbbbbb", "4711"], ["aaaaaa", "-"]]
-    assert [row["job"] for row in json.loads(call(list.command, "--json"))] == ["4711", None]
+    assert [row["job"] for row in json.loads(call(listing.command, "--json"))] == ["4711", None]

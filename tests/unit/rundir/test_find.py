@@ -6,7 +6,7 @@ import pytest
 
 from rampup.errors import RunNotFound, UsageError
 from rampup.rundir import find
-from tests.unit.cli.finished_runs import make_run
+from unit.cli.finished_runs import make_run
 
 
 @pytest.fixture
