@@ -88,7 +88,7 @@ def command(
         with resume.start_again(run):
             resume.end_leftovers(run, spec.cluster)
             checked = preflight(make_plan(spec, run.path))
-            say_notes(checked)
+            say_notes(checked.notes)
             note = resume.rewrite(run, checked, take if code == "current" else None)
             if note:
                 output.say(f"note: {note}")

@@ -68,9 +68,10 @@ def progress_of(run: RunDir) -> Record | None:
     if directory is None or not is_number(beat.get("step")):
         return None
     attempt = read_attempt(directory)
-    step, steps = int(beat["step"]), beat.get("steps")
+    step = int(beat["step"])
+    steps = int(beat["steps"]) if is_number(beat.get("steps")) else None
     left_s = None
-    if is_number(steps) and attempt.step_s > 0:
+    if steps is not None and attempt.step_s > 0:
         left_s = max(0.0, attempt.step_s * (steps - step) - clocks.age(beat.get("t", 0.0)))
     return {
         "step": step,
