@@ -91,7 +91,7 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--dev",
     is_flag=True,
-    help="Try one batch of everything, here, whatever --on says; nothing is kept.",
+    help="Try one batch of everything, here, whatever --on says; no checkpoint is kept.",
 )
 @dry_run_option
 @json_option

@@ -40,7 +40,7 @@ def command(run: str | None, study: str | None, timeout: float | None, as_json: 
         output.say(title(selection.named[0]))
     states = wait_for(selection, timeout)
     if study is None:
-        return report_end(selection.named[0], None, as_json)
+        return report_end(selection.named[0], None, as_json, followed=False)
     code = worst_exit_code(states.values())
     if as_json:
         output.emit_json({"study": study, "exit_code": code, "runs": states_json(states)})

@@ -268,7 +268,7 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
 
     hidden = hidden_directory(final)
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_root(final.parent)
         remove_abandoned(final.parent)
         hidden.mkdir()
     except OSError as error:
@@ -292,6 +292,14 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
+
+
+def make_root(root: Path) -> None:
+    """Make the directory of runs. A new one is kept out of the user's git repository."""
+    if root.is_dir():
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    (root / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def hidden_directory(final: Path) -> Path:

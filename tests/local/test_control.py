@@ -71,6 +71,19 @@ def test_ctrl_c_cancels_cleanly(cli, eventually) -> None:
     assert cli.json("show")["state"] == "cancelled"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_from_elsewhere_is_not_ctrl_c(cli, number: signal.Signals) -> None:
+    running = cli.start("run", "--", "sh", "-c", "echo begun; exec sleep 60")
+    assert running.stdout is not None and running.stdout.readline() == "begun\n"
+    running.send_signal(number)
+    _, err = running.communicate(timeout=45)
+    assert running.returncode == 128 + number, err
+    found = cli.json("why")
+    assert found["problem"] == "cancelled-elsewhere"
+    assert found["cause"].endswith(f"not by rampup: {number.name}, sent to rampup")
+    assert "Ctrl-C" not in err
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.03])
 def test_ctrl_c_while_the_launcher_starts(cli, after_s: float) -> None:
     running = cli.start("run", "--", "sleep", "60")

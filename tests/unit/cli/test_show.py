@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rampup.cli import cancel, logs, show, why
+from rampup.cli import cancel, logs, show, wait, why
 from rampup.cli import list as listing
+from rampup.cli.ending import report_end
 from rampup.rundir.files import RunDir
 from unit.cli.finished_runs import make_run
 
@@ -156,3 +157,40 @@ def test_list_has_the_job(root: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert head.split()[:2] == ["id", "job"]
     assert [row.split()[:2] for row in rows] == [["bbbbbb", "4711"], ["aaaaaa", "-"]]
     assert [row["job"] for row in json.loads(call(listing.command, "--json"))] == ["4711", None]
+
+
+def test_a_hint_is_not_given_twice(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    saved = {"outcome": "cancelled", "cause": "stopped in good order, on request"}
+    run = make_run(root, "aaaaaa", attempts=(saved,))
+    run.checkpoint(5).mkdir(parents=True)
+    wait.command.main(["aaaaaa"], standalone_mode=False)
+    assert capfd.readouterr().err.count("rampup resume aaaaaa") == 1
+
+
+def test_an_error_that_rank_0_printed_is_not_explained_twice(
+    root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failed = {"outcome": "failed", "exit_code": 1, "failed_rank": 0, "cause": "it is Keras 3"}
+    run = make_run(root, "aaaaaa", attempts=(failed,))
+    error = {
+        "type": "Refused",
+        "message": "it is Keras 3",
+        "hint": "use tf_keras",
+        "rank": 0,
+        "t": 1,
+    }
+    run.attempt(1).error_file(0).write_text(json.dumps(error))
+    report_end(run, 1, as_json=False)
+    assert "hint: use tf_keras" not in capfd.readouterr().err
+    report_end(run, 1, as_json=False, followed=False)
+    assert capfd.readouterr().err.count("hint: use tf_keras") == 1
+
+
+def test_evidence_without_words_is_left_out(root: Path) -> None:
+    run = make_run(root, "aaaaaa")
+    rows = [{"step": step, "train_loss": None if step > 4 else 1.0, "t": 1} for step in range(9)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    run.attempt(1).metrics_file.write_text(text)
+    shown = call(why.command).splitlines()
+    assert any("metrics.jsonl" in line for line in shown)
+    assert not any(line.endswith(":") for line in shown)
