@@ -92,17 +92,17 @@ def command(
         words = (*words, f"cluster.launcher={launcher}")
     request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke=False)
     points = grid.points(request, Path.cwd())
-    if len(points) == 1:
-        raise UsageError(
-            "this sweep varies nothing: no setting has several values",
-            "write them with commas: lr=1e-2,1e-3; for one run: rampup run",
-        )
     for note in grid.unfilled(request, points):
         output.say(f"note: {note}")
     spec = points[0].spec
     refuse_mixture(points, pack, throttle)
     study, way = Study(spec.name, runs.default_root(spec.cluster)), Way(pack, throttle)
     queued = not find_scheduler(spec.cluster.scheduler).is_inside(spec.cluster)
+    if len(points) == 1 and not is_named_point(study, request.command, points[0]):
+        raise UsageError(
+            "this sweep varies nothing: no setting has several values",
+            "write them with commas: lr=1e-2,1e-3; for one run: rampup run",
+        )
     members = members_of(study, points)
     note_differences(study, points)
     check(waiting(members), study.root, pack if queued else None, output.say)
@@ -125,6 +125,16 @@ def command(
 
 def waiting(members: Sequence[Member]) -> list[Member]:
     return [member for member in members if member.todo in ("new", "again")]
+
+
+def is_named_point(study: Study, command: Sequence[str] | None, point: grid.Point) -> bool:
+    """Whether a single point is meant: of a command that takes its value, or of a study that varies
+    the same settings."""
+    if not point.values:
+        return False
+    if any(grid.PLACE.search(word) for word in command or ()):
+        return True
+    return any(run.run.get("point", {}).keys() == point.values.keys() for run in study.runs())
 
 
 def note_differences(study: Study, points: Sequence[grid.Point]) -> None:
