@@ -13,7 +13,7 @@ import click
 
 from rampup.cli import output
 from rampup.cli.options import complete_run, dry_run_option, json_option, study_option
-from rampup.cli.selection import Selection, select, states_by_run
+from rampup.cli.selection import Selection, select, states_by_run, title
 from rampup.errors import RampupError, SchedulerError, UsageError
 from rampup.rundir.files import RunDir
 from rampup.runs.state import State, state_of
@@ -55,8 +55,8 @@ def command(
     if as_json:
         output.emit_json(answers)
     elif selection.study is None:
-        for run_id, words in answers.items():
-            output.say(f"{run_id} {words}")
+        for run in selection.named:
+            output.say(f"{title(run)} {answers[run.id]}")
     else:
         for words, count in Counter(answers.values()).items():
             output.say(f"{output.count(count, 'run')}: {words}")

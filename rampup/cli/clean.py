@@ -7,6 +7,7 @@ import click
 from rampup.cli import output
 from rampup.cli.checkpoints import MB
 from rampup.cli.options import complete_run, dry_run_option, json_option
+from rampup.cli.selection import title
 from rampup.rundir import find as runs
 from rampup.rundir.checkpoints import DAMAGED
 from rampup.rundir.files import RunDir
@@ -59,12 +60,12 @@ def describe(run: RunDir, plan: Cleaning) -> dict[str, Any]:
 
 
 def format_lines(run: RunDir, plan: Cleaning, dry_run: bool) -> list[str]:
-    facts = describe(run, plan)
-    first = f"{run.id}: nothing to remove"
+    facts, name = describe(run, plan), title(run)
+    first = f"{name}: nothing to remove"
     if plan.removed:
         would = "would free" if dry_run else "freed"
         size = f"{plan.freed_bytes / MB:,.1f} MB"
-        first = f"{run.id}: {would} {size} ({', '.join(facts['removed'])})"
+        first = f"{name}: {would} {size} ({', '.join(facts['removed'])})"
     if plan.kept:
         first += f"; kept {', '.join(facts['kept'])}"
     if plan.left:
@@ -73,9 +74,9 @@ def format_lines(run: RunDir, plan: Cleaning, dry_run: bool) -> list[str]:
     for entry in plan.aside:
         would = "would be" if dry_run else "was"
         lines.append(
-            f"{run.id}: {entry.name} is damaged; it {would} set aside as {DAMAGED}{entry.name}"
+            f"{name}: {entry.name} is damaged; it {would} set aside as {DAMAGED}{entry.name}"
         )
     if plan.damaged:
         names = ", ".join(entry.name for entry in plan.damaged)
-        lines.append(f"{run.id}: damaged: {names}; only --all removes what is damaged")
+        lines.append(f"{name}: damaged: {names}; only --all removes what is damaged")
     return lines

@@ -45,6 +45,8 @@ class Comparison(Struct, frozen=True):
 
     rows: list[Row]
     names: list[str]
+    unvaried: list[str] = []
+    """Settings that differ within the study, and that it does not vary."""
 
     def as_json(self, study: str | None) -> list[dict[str, Any]]:
         found = []
@@ -63,6 +65,8 @@ class Comparison(Struct, frozen=True):
         ]
         table = [[cell(row, name) for name in listed] for row in self.rows]
         output.table(listed, table, right=frozenset(right))
+        if self.unvaried:
+            output.say(f"note: {differ_words(self.unvaried)}")
 
 
 def compare(
@@ -73,7 +77,7 @@ def compare(
     asked = [name.strip() for name in (columns or "").split(",")]
     names = usual_columns(rows) if columns is None else [name for name in asked if name]
     side_by_side.check([*names, *([sort] if sort else [])], [row.values for row in rows])
-    return Comparison(sort_rows(rows, sort) if sort else rows, names)
+    return Comparison(sort_rows(rows, sort) if sort else rows, names, find_unvaried(rows))
 
 
 def make_row(run: RunDir, facts: dict[str, Any]) -> Row:
@@ -92,8 +96,27 @@ def headline(rows: Sequence[Row]) -> str | None:
 def usual_columns(rows: Sequence[Row]) -> list[str]:
     """Return what a study varies, and the metric that counts."""
     metric = headline(rows)
-    keys = side_by_side.varied([row.run.run.get("point", {}) for row in rows])
+    keys = [*find_varied(rows), *find_unvaried(rows)]
     return [*keys, *([metric] if metric else []), "took"]
+
+
+def find_varied(rows: Sequence[Row]) -> list[str]:
+    return side_by_side.varied([row.run.run.get("point", {}) for row in rows])
+
+
+def find_unvaried(rows: Sequence[Row]) -> list[str]:
+    """Return the settings that differ between the runs of one study, besides those that it
+    varies."""
+    if len({row.run.run.get("study") for row in rows} | {None}) != 2:
+        return []
+    varied = {key.removeprefix("train.").removeprefix("resources.") for key in find_varied(rows)}
+    return [
+        key for key in side_by_side.differing([row.config for row in rows]) if key not in varied
+    ]
+
+
+def differ_words(names: Sequence[str]) -> str:
+    return f"runs of this study differ also in {', '.join(names)}, which it does not vary"
 
 
 def sort_rows(rows: Sequence[Row], name: str) -> list[Row]:

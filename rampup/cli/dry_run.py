@@ -2,30 +2,79 @@
 cost."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from rampup.cli import output
 from rampup.cli.run import say_notes
 from rampup.core import environment
+from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
-from rampup.diagnose.preflight import preflight
+from rampup.diagnose.preflight import check_from_afar, preflight
 from rampup.rundir import find as runs
 from rampup.runs.plan import Plan, find_program, make_plan
 
+PLACEHOLDERS = {"time": "1:00:00"}
+"""Where a name would not do."""
+
 
 def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
-    """For a new run, or for one that has a directory already."""
+    """For a new run, or for one that has a directory already. Where the cluster can't be reached,
+    the plan is shown with placeholders, and below it what could not be checked."""
     run_dir = run_dir or runs.default_root(spec.cluster) / f"TIME-{spec.name}-ID"
-    checked = preflight(make_plan(spec, run_dir))
-    say_notes(checked)
-    plan = checked.plan
-    if as_json:
-        show_json(plan)
+    plan = make_plan(spec, run_dir)
+    absence = plan.scheduler.find_absence(spec.cluster)
+    if not absence:
+        say_notes(preflight(plan).notes)
+        show(plan, as_json)
+        if not as_json:
+            output.next_step("the same command without --dry-run")
         return 0
+    unsaid = plan.scheduler.find_unsaid(spec, run_dir)
+    plan = make_plan(fill_placeholders(spec, unsaid), run_dir)
+    outlook = check_from_afar(plan)
+    say_notes(outlook.notes)
+    refusals = [*(name_unsaid(spec, key) for key in unsaid), *map(describe, outlook.refusals)]
+    if as_json:
+        show_json(plan, {"unchecked": list(outlook.unchecked), "refused": refusals})
+        return 0
+    show(plan, as_json)
+    output.say(f"not checked: {', '.join(outlook.unchecked)} ({absence})")
+    for words in refusals:
+        output.say(f"would be refused: {words}")
+    output.next_step(f"the same command on {spec.cluster.name}, without --dry-run")
+    return 0
+
+
+def fill_placeholders(spec: RunSpec, unsaid: Sequence[str]) -> RunSpec:
+    """The same with a stand-in for each setting that only the user knows."""
+    values = {key: PLACEHOLDERS.get(key, f"your-{key}") for key in unsaid}
+    origins = {f"resources.{key}": "placeholder" for key in unsaid}
+    return replace(
+        spec,
+        resources=replace(spec.resources, **values),
+        origins={**spec.origins, **origins},
+    )
+
+
+def name_unsaid(spec: RunSpec, key: str) -> str:
+    return f"{spec.cluster.name} requires --{key}"
+
+
+def describe(finding: Finding) -> str:
+    return f"{finding.cause}; try: {finding.remedy}" if finding.remedy else finding.cause
+
+
+def show(plan: Plan, as_json: bool) -> None:
+    if as_json:
+        show_json(plan, {})
+        return
+    spec = plan.spec
     rows = [
         (key, shown(value), origin)
         for key, value, origin in settings_of(spec)
@@ -41,15 +90,13 @@ def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
     program = shlex.join(whole_program(plan))
     print(f"{output.count(plan.ranks, 'rank')}, each runs: {program}")
     print(f"in: {spec.cwd}")
-    print(f"run directory: {run_dir}")
+    print(f"run directory: {plan.run_dir}")
     print(
         f"node-hours: {'no limit (--time sets one)' if hours is None else f'at most {hours:.3g}'}"
     )
-    output.next_step("the same command without --dry-run")
-    return 0
 
 
-def show_json(plan: Plan) -> None:
+def show_json(plan: Plan, further: dict[str, Any]) -> None:
     spec = plan.spec
     settings = [
         {"key": key, "value": value, "origin": origin} for key, value, origin in settings_of(spec)
@@ -66,6 +113,7 @@ def show_json(plan: Plan) -> None:
             "env": command.env if command else {},
             "cwd": spec.cwd,
             "node_hours": node_hours(spec),
+            **further,
         }
     )
 

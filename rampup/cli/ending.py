@@ -26,8 +26,9 @@ from rampup.runs.summary import (
 TRACE_LINES = 25
 
 
-def report_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
-    """Report how the run ended, and return the exit code of the command line."""
+def report_end(run: RunDir, launcher_code: int | None, as_json: bool, followed: bool = True) -> int:
+    """Report how the run ended, and return the exit code of the command line. `followed`: what rank
+    0 printed is on the screen."""
     if not run.run_file.exists():
         output.say(f"failed: the run directory {run.path} vanished")
         return launcher_code or 100
@@ -41,7 +42,7 @@ def report_end(run: RunDir, launcher_code: int | None, as_json: bool) -> int:
     if state.name == "completed":
         report_success(run)
     else:
-        report_failure(run, state)
+        report_failure(run, state, followed)
     if sys.stdout.isatty() and state.name != "cancelled":  # who stops a run wants the prompt
         from rampup.cli.report import write_after_run
 
@@ -103,7 +104,7 @@ def checkpoints_line(cost: dict[str, float]) -> str:
     return f"checkpoints: {writes}, {cost.get('share', 0.0):.1%} of the time"
 
 
-def report_failure(run: RunDir, state: State) -> None:
+def report_failure(run: RunDir, state: State, followed: bool) -> None:
     from rampup.diagnose.why.explain import explain  # not for runs that went well
 
     name = state.name if state.name != "timeout" else "timed out"
@@ -111,10 +112,12 @@ def report_failure(run: RunDir, state: State) -> None:
     cause = answer.finding.cause if answer.known else state.cause or "no cause is known"
     output.say(f"{output.paint(name, output.STATE_COLOURS[state.name], sys.stderr)}: {cause}")
     trace = read_traceback(run, state)
-    if trace:
+    has_hint = trace.startswith("hint:")
+    if trace and not (has_hint and followed and state.failed_rank == 0):
         output.say(trace)
-    if answer.known and answer.finding.remedy and not trace.startswith("hint:"):
-        output.say(f"hint: {answer.finding.remedy}")
+    remedy = answer.finding.remedy if answer.known and not has_hint else ""
+    if remedy and remedy != next_command(run, state):
+        output.say(f"hint: {remedy}")
 
 
 def next_command(run: RunDir, state: State) -> str:

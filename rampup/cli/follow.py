@@ -17,6 +17,7 @@ from typing import Any
 
 from rampup.cli import output
 from rampup.cli.ending import report_end
+from rampup.core import processes
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import read_json
 from rampup.runs.state import state_of, was_resubmitted_since
@@ -184,11 +185,11 @@ def follow_foreground(
     if interrupted:
         output.say(f"stopping {run.id} ...")
         with contextlib.suppress(OSError):  # on a full disk the run must still be stopped
-            run.record("cancelled", by="Ctrl-C")
+            run.record("cancelled", by=processes.name_interrupt(interrupted[0]))
         launcher.send_signal(signal.SIGTERM)
     launcher.wait()
     code = report_end(run, launcher.returncode, as_json)
-    return 130 if interrupted else code
+    return 128 + interrupted[0] if interrupted else code
 
 
 def follow_job(run: RunDir, interrupted: list[int], as_json: bool) -> int:
@@ -209,21 +210,28 @@ def follow_job(run: RunDir, interrupted: list[int], as_json: bool) -> int:
         return report_end(run, None, as_json)
     output.say(f"no longer following; {run.id} goes on")
     output.next_step(f"rampup logs -f {run.id}")
-    return 130
+    return 128 + interrupted[0]
 
 
 @contextlib.contextmanager
 def interrupt_flag() -> Iterator[list[int]]:
-    """Yield a list that Ctrl-C (and SIGTERM) fills, so that nothing is interrupted in the middle of
-    what it does."""
+    """Yield a list that Ctrl-C, SIGTERM and SIGHUP fill, so that nothing is interrupted in the
+    middle of what it does. Under nohup SIGHUP stays ignored."""
     seen: list[int] = []
+    terminals = [number for number in (1, 2) if os.isatty(number)]
+    heeded = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        heeded.append(signal.SIGHUP)
 
     def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:  # the terminal is gone: writing to it would fail
+            for terminal in terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)
         seen.append(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in heeded:
         signal.signal(number, note)
     yield seen
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in heeded:
         # everything is reported; a third Ctrl-C must not spoil the exit code
         signal.signal(number, signal.SIG_IGN)

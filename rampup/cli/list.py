@@ -82,8 +82,15 @@ def command(
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    head = ("id", "name", "state", "age", "took", "ranks", "last")
-    output.table(head, [cells(row) for row in rows], right=frozenset({3, 4, 5}))
+    head = ["id", "name", "state", "age", "took", "ranks", "last"]
+    table = [list(cells(row)) for row in rows]
+    right = {3, 4, 5}
+    if any(row["job"] for row in rows):
+        head.insert(1, "job")
+        for row, line in zip(rows, table, strict=True):
+            line.insert(1, row["job"] or "-")
+        right = {4, 5, 6}
+    output.table(head, table, right=frozenset(right))
 
 
 def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
@@ -98,12 +105,21 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
         "name": name,
         "state": state.name,
         "as_of_s": state.as_of_s,
+        "job": find_job(seen),
         "created": created,
         "attempts": len(earlier) + 1 if attempt else 0,
         "wall_s": total_s(seen, earlier) if state.ended else None,
         "ranks": facts.get("world_size"),
         "metrics": last_metrics(attempt, earlier) if attempt else {},
     }
+
+
+def find_job(seen: Observation) -> str | None:
+    """Return the newest job of a run; what a process of this machine runs has none."""
+    if "job" in seen.facts or "pid" in seen.facts:
+        return seen.facts.get("next_job") or seen.facts.get("job")
+    jobs = seen.run.jobs()
+    return jobs[-1] if jobs else None
 
 
 def total_s(seen: Observation, earlier: list[AttemptDir]) -> float | None:

@@ -8,6 +8,7 @@ import click
 from rampup.cli import output
 from rampup.cli.follow import Tail, poll_interval_s
 from rampup.cli.options import json_option, run_argument
+from rampup.cli.selection import title
 from rampup.errors import RunNotFound, UsageError
 from rampup.rundir import find as runs
 from rampup.rundir.files import AttemptDir, RunDir
@@ -35,6 +36,7 @@ def command(run: str | None, follow: bool, rank: int, as_json: bool) -> int:
         lines = read_log(found, rank).decode(errors="replace").splitlines()
         output.emit_json({"id": found.id, "rank": rank, "lines": lines})
         return 0
+    output.say(f"{title(found)}, rank {rank}")
     if follow:
         follow_log(found, rank)
     else:

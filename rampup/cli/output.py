@@ -44,6 +44,28 @@ def next_step(command: str) -> None:
     say(f"{paint('next:', BOLD, sys.stderr)} {command}")
 
 
+def print_wrapped(line: str, most: int = 2) -> None:
+    """Print a line on stdout; on a terminal it is broken between words, into so many lines at
+    most."""
+    if not sys.stdout.isatty():
+        print(line)
+        return
+    import shutil
+    import textwrap
+
+    width = shutil.get_terminal_size().columns
+    print(
+        textwrap.fill(
+            line,
+            width,
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+            max_lines=most,
+            placeholder=" …",
+        )
+    )
+
+
 def emit_json(value: Any) -> None:
     print(json.dumps(value), flush=True)
 

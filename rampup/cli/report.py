@@ -12,7 +12,7 @@ import click
 
 from rampup.cli import output
 from rampup.cli.options import complete_run, json_option, study_option
-from rampup.cli.selection import select_to_read
+from rampup.cli.selection import select_to_read, title
 from rampup.rundir.files import RunDir
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def command(
     if as_json:
         output.emit_json(as_object(written))
         return 0
+    if selection.study is None:
+        output.say(", ".join(title(run) for run in found))
     report_notes(written.runs)
     for path in (written.file, *written.pngs):
         print(path)

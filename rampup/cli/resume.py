@@ -6,6 +6,7 @@ import click
 from rampup.cli import output
 from rampup.cli.options import complete_run, dry_run_option, json_option
 from rampup.cli.run import follow_or_return, given_resources, resource_options, say_notes
+from rampup.cli.selection import title
 from rampup.rundir import find as runs
 
 
@@ -87,12 +88,12 @@ def command(
         with resume.start_again(run):
             resume.end_leftovers(run, spec.cluster)
             checked = preflight(make_plan(spec, run.path))
-            say_notes(checked)
+            say_notes(checked.notes)
             note = resume.rewrite(run, checked, take if code == "current" else None)
             if note:
                 output.say(f"note: {note}")
             if not as_json:
-                output.say(f"run {run.id}: attempt {len(run.attempt_numbers()) + 1}, in {run.path}")
+                output.say(f"{title(run)}: attempt {len(run.attempt_numbers()) + 1}, in {run.path}")
             with skip_from(run, before) as skipped:
                 for name in skipped:
                     output.say(f"note: set aside {name}")

@@ -2,7 +2,7 @@
 alone."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from rampup.errors import UsageError
 from rampup.rundir import find as runs
 
 if TYPE_CHECKING:
-    from rampup.runs.plan import CheckedPlan
+    from rampup.core.finding import Finding
 
 RESOURCE_OPTIONS = {
     "nodes": ("N", "Machines."),
@@ -91,7 +91,7 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--dev",
     is_flag=True,
-    help="Try one batch of everything, here, whatever --on says; nothing is kept.",
+    help="Try one batch of everything, here, whatever --on says; no checkpoint is kept.",
 )
 @dry_run_option
 @json_option
@@ -138,7 +138,7 @@ def command(
 
     with following.interrupt_flag() as interrupted:
         checked = preflight(plan_new_run(spec))
-        say_notes(checked)
+        say_notes(checked.notes)
         run = create_run(checked)
         remember(run.path.parent)
         if not as_json and not detach:
@@ -147,9 +147,9 @@ def command(
         return follow_or_return(run, process, detach, follow or smoke, interrupted, as_json)
 
 
-def say_notes(checked: "CheckedPlan") -> None:
+def say_notes(notes: "Sequence[Finding]") -> None:
     """What the checks found doubtful."""
-    for note in checked.notes:
+    for note in notes:
         output.say(f"note: {note.cause}; try: {note.remedy}")
 
 

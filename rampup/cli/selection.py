@@ -78,6 +78,11 @@ def select_all(study: str | None) -> Selection:
     return select((), study)
 
 
+def title(run: RunDir) -> str:
+    """Return the words by which a verb names its run in the first line: `digits es2hh5`."""
+    return f"{run.run.get('name') or '?'} {run.id}"
+
+
 # many runs at once --------------------------------------------------------------------------------
 
 

@@ -1,4 +1,5 @@
-"""`rampup show`: one run as its files tell it."""
+"""`rampup show`: one run as its files tell it, on one screen of 24 rows and 80 columns; --all shows
+the rest."""
 
 from typing import Any
 
@@ -8,17 +9,31 @@ from msgspec import to_builtins
 from rampup.cli import output
 from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
 from rampup.cli.options import json_option, run_argument
+from rampup.cli.selection import title
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
+from rampup.rundir import clocks
 from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import effective_ratio, read_attempts
-from rampup.runs.summary import checkpoints_of, describe, phases_of, total_wall_s
+from rampup.runs.summary import (
+    checkpoints_of,
+    command_of,
+    describe,
+    phases_of,
+    place_of,
+    total_wall_s,
+)
 from rampup.schedulers.base import Usage
+
+DEFAULT = "default"
+"""The origin of a setting that nobody has set."""
+ATTEMPTS_SHOWN = 2
 
 
 @click.command()
 @run_argument
+@click.option("--all", "show_all", is_flag=True, help="Every setting and every attempt.")
 @click.option("--history", is_flag=True, help="The metric rows of all attempts, as one story.")
 @click.option(
     "--checkpoints", is_flag=True, help="Its checkpoints: step, age, size, which is the best."
@@ -27,10 +42,19 @@ from rampup.schedulers.base import Usage
     "--verify", is_flag=True, help="Read the checkpoints through; exits 1 when one is damaged."
 )
 @json_option
-def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_json: bool) -> int:
-    """One run: its state, settings, metrics, time. RUN is an id or a prefix of one (default: the
-    latest)."""
+def command(
+    run: str | None,
+    show_all: bool,
+    history: bool,
+    checkpoints: bool,
+    verify: bool,
+    as_json: bool,
+) -> int:
+    """One run: its state, progress, numbers, place and settings. RUN is an id or a prefix of one, a
+    job id or a name (default: the latest run of this directory)."""
     found = runs.find_to_read(run)
+    if (checkpoints or verify or history) and not as_json:
+        output.say(title(found))
     if checkpoints or verify:
         from rampup.cli.checkpoints import show_checkpoints  # it takes long to import
 
@@ -42,7 +66,7 @@ def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_
     if as_json:
         output.emit_json({**facts, **further_facts(found, facts["state"], usage)})
         return 0
-    show_run(found, facts, usage)
+    show_run(found, facts, usage, show_all)
     return 0
 
 
@@ -71,34 +95,89 @@ def show_history(run: RunDir, as_json: bool) -> int:
     return 0
 
 
-def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None:
-    state, spent = facts["state"], total_wall_s(run)
-    took = f" after {output.duration(spent)}" if spent is not None else ""
-    if facts["as_of_s"] is not None:
-        took = f", as it was {output.duration(facts['as_of_s'])} ago: the scheduler does not answer"
+def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: bool) -> None:
+    state = facts["state"]
     name = output.paint(facts["name"] or "?", output.BOLD)
-    print(f"{name}  {run.id}  {output.paint(state, output.STATE_COLOURS[state])}{took}")
+    colour = output.STATE_COLOURS[state]
+    print(f"{name}  {run.id}  {output.paint(state, colour)}{elapsed_words(run, facts)}")
     cause = read_cause(run, facts)
     if cause:
-        print(cause if state == "pending" else f"cause: {cause}")
-    print(f"directory: {run.path}")
+        output.print_wrapped(cause if state == "pending" else f"cause: {cause}", most=3)
     lines = (
+        progress_line(facts["progress"]),
         metrics_line(facts["metrics"]),
         best_line(facts["best"]),
         phases_line(phases_of(run)),
         checkpoints_line(checkpoints_of(run)),
-        usage_line(run),
+        *(usage_lines(usage, state) or [usage_line(run)]),
+        place_line(place_of(run)),
         environment_line(run),
         profile_line(run),
-        *usage_lines(usage, state),
+        f"command: {command_of(run)}" if run.config else "",
+        code_line(run),
+        f"directory: {run.path}",
     )
     for line in filter(None, lines):
-        print(line)
-    show_attempts(run)
-    show_settings(run)
+        output.print_wrapped(line)
+    show_attempts(run, state, show_all)
+    show_settings(run, show_all)
     for words in find_damage(run):
         output.say(f"note: {words}")
-    output.next_step(next_command(run, state))
+    output.next_step(next_command(run, facts))
+
+
+def elapsed_words(run: RunDir, facts: dict[str, Any]) -> str:
+    """Say for how long it has been running, in this attempt, or how long it took in all."""
+    if facts["as_of_s"] is not None:
+        ago = output.duration(facts["as_of_s"])
+        return f", as it was {ago} ago: the scheduler does not answer"
+    if facts["state"] == "running":
+        attempt = run.last_attempt()
+        began = attempt.facts.get("started") if attempt else None
+        several = f", attempt {facts['attempts']}" if facts["attempts"] > 1 else ""
+        return f" for {output.duration(clocks.age(began))}{several}" if began else several
+    spent = total_wall_s(run)
+    return f" after {output.duration(spent)}" if spent is not None else ""
+
+
+def progress_line(progress: dict[str, Any] | None) -> str:
+    """Say how far it is: epoch 3/20, step 135/900 (15%), 1 min 05 s left."""
+    if progress is None:
+        return ""
+    step, steps = progress["step"], progress["steps"]
+    parts = []
+    if progress["epoch"] is not None:
+        parts.append(f"epoch {progress['epoch']}{out_of(progress['epochs'])}")
+    share = f" ({step / steps:.0%})" if steps else ""
+    parts.append(f"step {step:,}{out_of(steps)}{share}")
+    if progress["left_s"] is not None:
+        parts.append(f"{output.duration(progress['left_s'])} left")
+    return f"progress: {', '.join(parts)}"
+
+
+def out_of(number: int | None) -> str:
+    return f"/{number:,}" if number else ""
+
+
+def place_line(place: dict[str, Any]) -> str:
+    """Say where: the cluster, the job, the nodes, the ranks."""
+    parts = [place["cluster"] or ""]
+    parts.append(f"job {place['job']}" if place["job"] else "")
+    parts.append(place["nodes"] or "")
+    parts.append(output.count(place["ranks"], "rank") if place["ranks"] else "")
+    found = ", ".join(part for part in parts if part)
+    return f"where: {found}" if found else ""
+
+
+def code_line(run: RunDir) -> str:
+    """Say which code it ran: the commit of the user's project, or the rampup of a built-in recipe."""
+    env = run.env
+    code = env.get("code")
+    if isinstance(code, dict):
+        dirty = ", with uncommitted changes" if code.get("dirty") else ""
+        return f"code: commit {code['commit']}{dirty}" if code.get("commit") else ""
+    version = env.get("packages", {}).get("rampup")
+    return f"code: rampup {version}" if version and run.config.get("builtin") else ""
 
 
 def read_cause(run: RunDir, facts: dict[str, Any]) -> str:
@@ -110,7 +189,7 @@ def read_cause(run: RunDir, facts: dict[str, Any]) -> str:
     return explain(run).finding.cause
 
 
-def show_attempts(run: RunDir) -> None:
+def show_attempts(run: RunDir, state: str, show_all: bool) -> None:
     """Show what each of several attempts did, and what the interruptions cost."""
     found = read_attempts(run)
     if len(found) < 2:
@@ -119,7 +198,9 @@ def show_attempts(run: RunDir) -> None:
     redone = output.count(sum(attempt.redone for attempt in found), "step")
     lost = output.duration(sum(attempt.lost_s for attempt in found))
     effective = f", effective training time {ratio:.0%}" if ratio is not None else ""
-    print(f"{len(found)} attempts, {redone} redone ({lost}){effective}")
+    shown = found if show_all else found[-ATTEMPTS_SHOWN:]
+    newest = "" if len(shown) == len(found) else f" (the newest {len(shown)}; --all)"
+    print(f"{len(found)} attempts{newest}, {redone} redone ({lost}){effective}")
     rows = [
         (
             str(attempt.number),
@@ -127,10 +208,10 @@ def show_attempts(run: RunDir) -> None:
             str(attempt.last_step) if attempt.trained else "-",
             str(attempt.redone),
             output.duration(attempt.took_s) if attempt.took_s is not None else "-",
-            attempt.how,
+            "running" if state == "running" and attempt is found[-1] else attempt.how,
             {None: "", True: "bit for bit", False: "not bit for bit"}[attempt.exact],
         )
-        for attempt in found
+        for attempt in shown
     ]
     head = ("attempt", "from step", "to step", "redone", "took", "ended", "resumed")
     output.table(head, rows, right=frozenset(range(5)))
@@ -166,7 +247,28 @@ def environment_line(run: RunDir) -> str:
     return ", ".join(parts)
 
 
-def show_settings(run: RunDir) -> None:
+def show_settings(run: RunDir, show_all: bool) -> None:
+    """Show the settings that somebody has set, by who set them; with --all every one."""
+    rows = list_settings(run)
+    if show_all and rows:
+        print()
+        output.table(("setting", "value", "origin"), rows)
+    if show_all:
+        return
+    by_origin: dict[str, list[str]] = {}
+    for name, value, origin in rows:
+        if origin != DEFAULT:
+            by_origin.setdefault(origin, []).append(f"{name}={value}")
+    for origin, words in by_origin.items():
+        label = f"settings ({origin})" if origin else "settings"
+        output.print_wrapped(f"{label}: {'  '.join(words)}")
+    defaults = sum(origin == DEFAULT for _, _, origin in rows)
+    if defaults:
+        print(f"{output.count(defaults, 'default')}: --all")
+
+
+def list_settings(run: RunDir) -> list[tuple[str, str, str]]:
+    """Return the name, value and origin of every setting that says something."""
     config = run.used_config
     origins = config.get("origins", {})
     rows = []
@@ -177,18 +279,15 @@ def show_settings(run: RunDir) -> None:
             name = f"checkpoint.{key}" if table == "checkpoint" else key
             shown = "none" if value is None else str(value)
             rows.append((name, shown, origins.get(f"{table}.{key}", "")))
-    if config.get("command"):
-        print(f"command: {' '.join(config['command'])}")
-    if rows:
-        print()
-        output.table(("setting", "value", "origin"), rows)
+    return rows
 
 
-def next_command(run: RunDir, state: str) -> str:
+def next_command(run: RunDir, facts: dict[str, Any]) -> str:
+    state = facts["state"]
     if state in ("running", "pending"):
         return f"rampup logs -f {run.id}"
     if state == "cancelled":
         return f"rampup resume {run.id}"
     if state in ("failed", "timeout"):
         return f"rampup why {run.id}"
-    return f"rampup show {run.id} --history"
+    return f"rampup show {run.id} --history" if facts["metrics"] else f"rampup logs {run.id}"

@@ -10,6 +10,7 @@ import click
 from msgspec.structs import replace
 
 from rampup.cli import follow, output
+from rampup.cli.compare import differ_words
 from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.cli.run import allocation, make_request, remember, resource_options
 from rampup.cli.selection import report_states, worst_exit_code
@@ -18,9 +19,11 @@ from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
 from rampup.rundir import find as runs
 from rampup.rundir import locks
+from rampup.rundir.files import make_root
 from rampup.schedulers import find_scheduler
 from rampup.study import grid
 from rampup.study.code import SharedCode
+from rampup.study.columns import differing
 from rampup.study.here import Here
 from rampup.study.launch import Launch, Way, check, with_share
 from rampup.study.members import Ids, Member, Study, Todo, counts, members_of
@@ -95,7 +98,13 @@ def command(
     refuse_mixture(points, pack, throttle)
     study, way = Study(spec.name, runs.default_root(spec.cluster)), Way(pack, throttle)
     queued = not find_scheduler(spec.cluster.scheduler).is_inside(spec.cluster)
+    if len(points) == 1 and not is_named_point(study, request.command, points[0]):
+        raise UsageError(
+            "this sweep varies nothing: no setting has several values",
+            "write them with commas: lr=1e-2,1e-3; for one run: rampup run",
+        )
     members = members_of(study, points)
+    note_differences(study, points)
     check(waiting(members), study.root, pack if queued else None, output.say)
     if dry_run:
         return show_plan(study, members, way if queued else None, as_json)
@@ -118,6 +127,27 @@ def waiting(members: Sequence[Member]) -> list[Member]:
     return [member for member in members if member.todo in ("new", "again")]
 
 
+def is_named_point(study: Study, command: Sequence[str] | None, point: grid.Point) -> bool:
+    """Whether a single point is meant: of a command that takes its value, or of a study that varies
+    the same settings."""
+    if not point.values:
+        return False
+    if any(grid.PLACE.search(word) for word in command or ()):
+        return True
+    return any(run.run.get("point", {}).keys() == point.values.keys() for run in study.runs())
+
+
+def note_differences(study: Study, points: Sequence[grid.Point]) -> None:
+    """Say when the runs that the study has already were made with other fixed settings."""
+    spec = points[0].spec
+    planned = {"train": spec.train, "checkpoint": spec.checkpoint}
+    before = [{key: run.config.get(key, {}) for key in planned} for run in study.runs()]
+    varied = {key.removeprefix("train.") for key in points[0].values}
+    others = [key for key in differing([*before, planned]) if key not in varied]
+    if others:
+        output.say(f"note: {differ_words(others)}; --name NAME makes another study")
+
+
 def refuse_mixture(points: Sequence[grid.Point], pack: int | None, throttle: int | None) -> None:
     clusters = [point.spec.cluster for point in points]
     has_queue = not find_scheduler(clusters[0].scheduler).is_here
@@ -129,6 +159,7 @@ def refuse_mixture(points: Sequence[grid.Point], pack: int | None, throttle: int
 
 def make_folder(study: Study) -> None:
     try:
+        make_root(study.root)
         study.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         hint = "set RAMPUP_RUNS to a directory that you can write"
@@ -184,7 +215,7 @@ def run_here(
             output.say("stopped; the same command goes on with what is missing")
         next_step(study, members)
     return (
-        130
+        128 + interrupted[0]
         if interrupted
         else worst_exit_code(member.known.state for member in now if member.known)
     )

@@ -15,6 +15,7 @@ from rampup.cli.selection import (
     select,
     states_by_run,
     states_json,
+    title,
     worst_exit_code,
 )
 from rampup.errors import NotFinished
@@ -35,9 +36,11 @@ def command(run: str | None, study: str | None, timeout: float | None, as_json: 
     """Wait until a run ends; the exit code tells how. RUN is an id or a prefix of one (default: the
     latest)."""
     selection = select([run], study)
+    if study is None and not as_json:
+        output.say(title(selection.named[0]))
     states = wait_for(selection, timeout)
     if study is None:
-        return report_end(selection.named[0], None, as_json)
+        return report_end(selection.named[0], None, as_json, followed=False)
     code = worst_exit_code(states.values())
     if as_json:
         output.emit_json({"study": study, "exit_code": code, "runs": states_json(states)})

@@ -6,6 +6,7 @@ import click
 
 from rampup.cli import output
 from rampup.cli.options import json_option, run_argument
+from rampup.cli.selection import title
 from rampup.diagnose.why.clues import Clue
 from rampup.diagnose.why.explain import Answer, explain
 from rampup.rundir import find as runs
@@ -20,8 +21,8 @@ def command(run: str | None, as_json: bool) -> int:
     """Why a run ended, the evidence, and what helps. RUN is an id or a prefix of one (default: the
     latest).
 
-    The first line is the cause. It is that of the rank which failed first. Below it stand the files
-    and lines that tell it, then one thing to do. "not known" is an answer too: then the hint says
+    The first line names the run, the second the cause: that of the rank which failed first. Below
+    stand the files and lines that tell it, then one thing to do. "not known" is an answer too: then the hint says
     where to look.
     """
     found = runs.find_to_read(run)
@@ -29,6 +30,7 @@ def command(run: str | None, as_json: bool) -> int:
     if as_json:
         output.emit_json(as_object(found, answer))
         return 0
+    print(f"{title(found)}: {answer.finding.about}")
     print(answer.finding.cause)
     for clue in answer.evidence:
         print(f"  {location(clue)}  {clue.text.strip()}".rstrip())

@@ -324,10 +324,11 @@ def make_spec(
     if resources.time is not None:
         parse_time_limit_s(resources.time)  # refuse now what the launcher could not read
     check_every(kind, tables["checkpoint"])
+    name = clean_name(
+        request.name or table.get("name") or (recipe.name if recipe else command_name(command))
+    )
     return RunSpec(
-        name=clean_name(
-            request.name or table.get("name") or (recipe.name if recipe else command_name(command))
-        ),
+        name=f"{name}-dev" if request.dev else name,
         kind=kind,
         recipe=recipe,
         command=command,

@@ -7,6 +7,7 @@ a run's state asks `is_alive`. Nothing here sends a signal that does anything.
 
 import os
 import platform
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,9 @@ def is_alive(identity: dict[str, Any]) -> bool:
     if not pid or identity.get("host") != host() or identity.get("boot") != boot_id():
         return False
     return identity.get("pid_start") is not None and start_ticks(pid) == identity["pid_start"]
+
+
+def name_interrupt(number: int) -> str:
+    """Return who stopped a process, as records name it: Ctrl-C, or a signal from elsewhere."""
+    found = signal.Signals(number)
+    return "Ctrl-C" if found is signal.SIGINT else f"{found.name}, sent to rampup"

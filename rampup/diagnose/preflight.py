@@ -1,13 +1,16 @@
 """The checks before a run is made: refuse what can't work, note what is doubtful. Reads, never
 changes; no framework is imported.
 
-`run`, `resume`, `sweep` and their --dry-run call it with a plan; only a plan that has passed becomes
+`run`, `resume`, `sweep` and their --dry-run call it with a plan, a dry run away from its cluster
+calls `check_from_afar`; only a plan that has passed becomes
 a run (CheckedPlan). The checks themselves are small functions that yield findings: in checks/, where
 each file lists its own, and in the rooms of the schedulers.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
+
+from msgspec import Struct
 
 from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
@@ -26,6 +29,30 @@ def preflight(plan: Plan) -> CheckedPlan:
     ]
     notes = tuple(finding for finding in findings if finding.level == "note")
     return CheckedPlan(plan, notes)
+
+
+class Outlook(Struct, frozen=True):
+    """What can be said of a plan on a machine that does not reach its cluster."""
+
+    notes: tuple[Finding, ...]
+    refusals: tuple[Finding, ...]
+    """What would be refused if it were submitted from here."""
+    unchecked: tuple[str, ...]
+
+
+def check_from_afar(plan: Plan) -> Outlook:
+    """For a dry run away from the cluster: refuse a request that is wrong wherever it is made, and
+    list what else hinders it, or can't be checked here."""
+    findings = [
+        *refuse_problems(request.check_itself(plan)),
+        *software.check(plan),
+        *request.data(plan),
+    ]
+    return Outlook(
+        notes=tuple(finding for finding in findings if finding.level == "note"),
+        refusals=tuple(finding for finding in findings if finding.level == "problem"),
+        unchecked=(plan.scheduler.title, "shared storage", "account"),
+    )
 
 
 def preflight_alike(spec: RunSpec) -> None:

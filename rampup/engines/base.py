@@ -95,6 +95,8 @@ class Loop(ABC):
     def run(self) -> TrainingResult:
         job = self.job
         job.events.write("start", **self.facts)
+        if job.context.rank == 0:
+            parts.note_large_batch(self.settings.batch_size, self.samples)
         self._resume()
         self.last_step = self._last_step()
         job.progress.begin(self.last_step, self.settings.epochs, self.loss.epoch_mean, self.step)

@@ -28,6 +28,7 @@ from rampup.rundir.records import Record
 from rampup.runtime.checkpoints.saving import Snapshot
 from rampup.runtime.checkpoints.store import format_resumed
 from rampup.runtime.job import Best, Job
+from rampup.runtime.storage import say
 
 RANK_STRIDE = 1_000_003
 """The distance between the seeds of two ranks, so that runs with seeds 1, 2, 3 ... share none."""
@@ -354,3 +355,12 @@ def refuse_idle_gpus(
     if found:
         reserved_by, without = found
         raise RampupError(f"{reserved_by} reserves a GPU, {problem}", hint(without))
+
+
+def note_large_batch(batch_size: int, samples: int) -> None:
+    """Say that an epoch is a single step."""
+    if batch_size > samples:
+        say(
+            f"note: batch_size={batch_size:,} is larger than the data ({samples:,} samples): "
+            "an epoch is one step"
+        )

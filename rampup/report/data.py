@@ -13,6 +13,7 @@ from rampup.config.clusters import LOCAL
 from rampup.core.finding import Finding
 from rampup.core.units import parse_memory_mb
 from rampup.diagnose.advice import Facts, Undefined
+from rampup.diagnose.why.explain import Answer
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import Attempt
 from rampup.rundir.records import Record
@@ -42,6 +43,8 @@ class RunData(Struct):
     """What could not be read, in words."""
     name: str = "?"
     state: State = State("unknown")
+    why: Answer | None = None
+    """What `rampup why` says of a run that ended badly."""
     identity: Record = {}
     config: Record = {}
     env: Record = {}

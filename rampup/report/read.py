@@ -17,7 +17,7 @@ from rampup.report.data import LARGEST, NOT_MEASURED, Curve, RunData, advice_fac
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import Attempt, read_attempts
-from rampup.rundir.records import Record, read_json
+from rampup.rundir.records import Record
 from rampup.runs.state import State, state_of
 from rampup.runs.summary import NOT_METRICS, best_of, merged, total_wall_s
 
@@ -27,6 +27,7 @@ LONGEST_LINE = 400
 PROFILE_LETTERS = 20_000
 TERMINAL_CODES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 UNKNOWN_PHASES = "the phases: rank 0 writes them when it ends, and it could not"
+ENDED_BADLY = ("failed", "timeout", "cancelled")
 Read = TypeVar("Read")
 
 
@@ -53,27 +54,28 @@ def read_or_note(data: RunData, what: str, read: Callable[[], Read], fallback: R
         return fallback
 
 
+def note_absence(data: RunData, words: str) -> None:
+    """Name what should be there. A run that ended badly may not have come so far."""
+    if data.state.name not in ENDED_BADLY:
+        data.missing.append(words)
+
+
 # identity and attempts ----------------------------------------------------------------------------
 
 
 def read_identity(data: RunData) -> None:
     run = data.run
     data.missing += read_or_note(data, "what is damaged", lambda: find_damage(run), [])
-    data.identity, data.config, data.env = run.run, run.used_config, read_json(run.env_file)
+    data.identity, data.config, data.env = run.run, run.used_config, run.env
     given = run.path.name.split("-", 2)[-1].rpartition("-")[0]
     data.name = str(data.identity.get("name") or given or run.path.name)
-    data.state = read_or_note(data, "the state", lambda: read_state(run), State("unknown"))
+    data.state = read_or_note(data, "the state", lambda: state_of(run), State("unknown"))
+    if data.state.name in ENDED_BADLY:
+        data.why = read_or_note(data, "why it ended", lambda: explain(run, data.state), None)
+    if data.why is not None and data.why.known:
+        data.state = replace(data.state, cause=data.why.finding.cause)
     data.attempts = read_or_note(data, "the attempts", lambda: read_attempts(run), [])
     data.wall_s = read_or_note(data, "the time it took", lambda: total_wall_s(run), None)
-
-
-def read_state(run: RunDir) -> State:
-    """Return the state with the cause that `rampup why` gives: who cancelled a run says more than
-    the signal that ended it."""
-    state = state_of(run)
-    if state.name != "cancelled":
-        return state
-    return replace(state, cause=explain(run, state).finding.cause)
 
 
 def read_attempt(data: RunData, last: AttemptDir) -> None:
@@ -106,7 +108,7 @@ def read_phases(data: RunData) -> None:
         if not seconds and is_measured and (data.state.ended or not is_last):
             seconds = phases_from_times(attempt, events, data.has_several_attempts)
             if is_last:
-                data.missing.append(UNKNOWN_PHASES)
+                note_absence(data, UNKNOWN_PHASES)
         for name, value in seconds.items():
             data.phases[name] = data.phases.get(name, 0.0) + value
     # what is known comes first
@@ -142,7 +144,7 @@ def read_samples(data: RunData) -> dict[str, list[list[Record]]]:
         for node, rows in attempt.samples().items():
             found.setdefault(node, []).append([row for row in rows if "t" in row])
     if not found:
-        data.missing.append("system-*.jsonl: missing, so CPU and memory over time are not known")
+        note_absence(data, "system-*.jsonl: missing, so CPU and memory over time are not known")
     return found
 
 
@@ -152,8 +154,8 @@ def read_samples(data: RunData) -> dict[str, list[list[Record]]]:
 def read_metrics(data: RunData) -> None:
     none: list[Record] = []
     rows = read_or_note(data, "the metrics", data.run.history, none)
-    if not rows:
-        data.missing.append("metrics.jsonl: missing or empty, so there are no curves")
+    if not rows and data.config.get("kind", "engine") == "engine":
+        note_absence(data, "metrics.jsonl: missing or empty, so there are no curves")
     data.last = {key: value for key, value in merged(rows).items() if key != "t"}
     data.best = read_or_note(data, "the best value", lambda: best_of(data.run, rows), None)
     data.curves, data.undefined = build_curves(rows)
@@ -219,7 +221,7 @@ def read_log(data: RunData, attempt: AttemptDir) -> tuple[str, str]:
     for path in (attempt.rank_log(rank), attempt.job_log, *reversed(data.run.slurm_logs())):
         if path.is_file() and path.stat().st_size:
             return path_in_run(data.run, path), read_tail(path)
-    data.missing.append(f"{path_in_run(data.run, attempt.rank_log(rank))}: missing or empty")
+    note_absence(data, f"{path_in_run(data.run, attempt.rank_log(rank))}: missing or empty")
     return "", ""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rampup.core.finding import Finding
+from rampup.diagnose.why.clues import Clue
 from rampup.report import class_charts
 from rampup.report.charts import MOST_NODES, Chart
 from rampup.report.data import NOT_MEASURED, RunData, as_table, finite
@@ -42,17 +43,13 @@ KILLED = "by when its training began; rank 0 writes the phases when it ends, and
 SOME_KILLED = "as rank 0 measured it; where it was killed, only when its training began is known"
 MARKS = "A dashed line is where a later attempt took up; its number stands above."
 MARKS_OF_MANY = "A dashed line is where a later attempt of the run of that colour took up."
-OWN_LOOP = "The phases of a loop of one's own are not measured."
 CHART_SECTIONS = {
-    "curves": ("Curves", "No metrics were written."),
-    "throughput": ("Throughput", "No samples_s was written."),
-    "phases": (
-        "Where the time went",
-        "The phases were not measured: rank 0 writes them when it ends.",
-    ),
-    "machine": ("CPU and memory", "There are no samples of CPU and memory."),
+    "curves": "Curves",
+    "throughput": "Throughput",
+    "phases": "Where the time went",
+    "machine": "CPU and memory",
 }
-"""The title of each section of charts, and what stands there when it has none."""
+"""The title of each section of charts. One without a chart is left out."""
 
 
 def page_title(runs: Sequence[RunData]) -> str:
@@ -125,6 +122,7 @@ def head_of_one(data: RunData) -> str:
         "attempts": len(data.attempts) if data.has_several_attempts else None,
         "effective training time": effective_time(data),
         "on": as_table(data.config.get("cluster")).get("name"),
+        "job": data.run.jobs()[-1] if data.run.jobs() else None,
         "created": format_time(data.identity.get("created")),
     }
     if data.best:
@@ -207,13 +205,24 @@ def badge(data: RunData) -> str:
 
 
 def cause_part(data: RunData) -> str:
+    """Open with what `rampup why` says: the cause, its evidence, one thing to do."""
     if not data.state.cause:
         return ""
-    trace = ""
+    evidence = hint = trace = ""
+    if data.why is not None:
+        lines = "\n".join(evidence_line(clue) for clue in data.why.evidence)
+        evidence = f"<pre>{escape(lines)}</pre>" if lines else ""
+        remedy = data.why.finding.remedy
+        hint = f"<p><b>hint:</b> {escape(remedy)}</p>" if remedy else ""
     if data.traceback:
         lines = f"<pre>{escape(data.traceback)}</pre>"
         trace = f"<details><summary>traceback</summary>{lines}</details>"
-    return f'<p class="cause">{escape(data.state.cause)}</p>{trace}'
+    return f'<p class="cause">{escape(data.state.cause)}</p>{evidence}{hint}{trace}'
+
+
+def evidence_line(clue: Clue) -> str:
+    place = clue.file if clue.line is None else f"{clue.file}:{clue.line}"
+    return f"{place}  {clue.text.strip()}".rstrip()
 
 
 def missing_part(data: RunData) -> str:
@@ -287,12 +296,11 @@ def plots(key: str, charts: Sequence[Chart]) -> str:
 def chart_section(
     key: str, charts: Sequence[Chart], runs: Sequence[RunData], left: Sequence[str]
 ) -> str:
-    title, without_chart = CHART_SECTIONS[key]
-    own_loops = all(data.config.get("kind", "engine") != "engine" for data in runs)
-    if key == "phases" and own_loops:
-        without_chart = OWN_LOOP
-    inner = plots(key, charts) or f"<p class='soft'>{without_chart}</p>"
-    return f"<h2>{title}</h2>{inner}{below_charts(key, runs, left)}"
+    inner = plots(key, charts)
+    if not inner:
+        return ""
+    marked = any(chart.marks for chart in charts if chart.section == key)
+    return f"<h2>{CHART_SECTIONS[key]}</h2>{inner}{below_charts(key, runs, left, marked)}"
 
 
 def heading(chart: Chart) -> str:
@@ -300,9 +308,9 @@ def heading(chart: Chart) -> str:
     return f"<h3>{escape(chart.title)}{scale}</h3>" if chart.title else ""
 
 
-def below_charts(key: str, runs: Sequence[RunData], left: Sequence[str]) -> str:
+def below_charts(key: str, runs: Sequence[RunData], left: Sequence[str], marked: bool) -> str:
     words: list[str] = []
-    if key == "curves" and any(data.has_several_attempts for data in runs):
+    if key == "curves" and marked:
         words.append(MARKS if len(runs) == 1 else MARKS_OF_MANY)
     if key == "curves" and left:
         words.append(f"Not drawn, for there are too many: {cut(', '.join(left), 600)}")

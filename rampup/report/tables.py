@@ -134,5 +134,5 @@ def study_section(table: StudyTable) -> str:
     return (
         f"<h2>All points of the study {escape(table.study)}</h2>"
         f"<p class='soft small'>{escape(table.about)}</p>"
-        f"<div class='wide'>{html_table(table.head, rows)}</div>"
+        f"<div class='wide'>{html_table(table.head, rows, 'points')}</div>"
     )

@@ -93,28 +93,27 @@ def line_chart(chart: Chart, for_paper: bool) -> Any:
         color=colour,
         detail="kind:N",
     )
+    line = base.mark_line(strokeWidth=1.7)
     if not alone and len(kinds) > 1:
         dashes = alt.Scale(domain=kinds, range=[DASHES[KINDS.index(kind)] for kind in kinds])
-        legend = alt.Legend(orient="top")
-        base = base.encode(
+        legend = alt.Legend(orient="top", symbolType="stroke", symbolSize=500)
+        line = line.encode(
             strokeDash=alt.StrokeDash("kind:N", scale=dashes, title=None, legend=legend)
         )
-    line = base.mark_line(strokeWidth=1.7, point=point_marks(chart))
+    # a layer of their own: as a part of the line they would be its symbol in the legend
+    lines = [line, base.mark_circle(size=18, opacity=1)] if has_points(chart) else [line]
     several = not alone and not chart.nodes
     mark_colour = colour if several else alt.value(MARK_COLOUR)
     under, over = mark_layers(mark_colour, numbered=not several) if chart.marks else ([], [])
     if for_paper:
-        return alt.layer(line, *under, *over) if chart.marks else line
-    return alt.layer(line, *under, nearest_dots(base, chart), *over)
+        return alt.layer(*lines, *under, *over)
+    return alt.layer(*lines, *under, nearest_dots(base, chart), *over)
 
 
-def point_marks(chart: Chart) -> Any:
-    """Return the dots of the lines, or False where they would be too many."""
-    import altair as alt
-
+def has_points(chart: Chart) -> bool:
+    """Whether the points of the lines are few enough to be drawn as dots."""
     longest = max((len(line.xs) for line in chart.series), default=0)
-    few = longest <= FEW_POINTS and len(chart.series) <= MANY_LINES
-    return alt.OverlayMarkDef(size=18) if few else False
+    return longest <= FEW_POINTS and len(chart.series) <= MANY_LINES
 
 
 def nearest_dots(base: Any, chart: Chart) -> Any:
@@ -131,7 +130,7 @@ def nearest_dots(base: Any, chart: Chart) -> Any:
     )
     opacity = alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
     dots = base.mark_circle(size=60).encode(opacity=opacity)
-    return dots.encode(tooltip=tooltip, strokeDash=alt.value([1, 0])).add_params(near)
+    return dots.encode(tooltip=tooltip).add_params(near)
 
 
 def mark_layers(colour: Any, numbered: bool) -> tuple[list[Any], list[Any]]:

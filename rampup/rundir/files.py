@@ -144,6 +144,21 @@ class RunDir:
                 return _add_settings(config, found)
         return config
 
+    @property
+    def env(self) -> Record:
+        """Where it was made: versions, variables, and the commit of the user's code."""
+        return read_json(self.env_file)
+
+    def jobs(self) -> list[str]:
+        """Return the ids of the jobs that the run was given to, the oldest first."""
+        rows = [(row.get("t", 0.0), row) for row in self.records("submitted")]
+        for attempt in self.attempts():
+            facts = attempt.facts
+            rows.append((facts.get("started", 0.0), facts))
+        rows.sort(key=lambda row: row[0])
+        found = [row[key] for _, row in rows for key in ("job", "next_job") if row.get(key)]
+        return list(dict.fromkeys(str(job) for job in found))
+
     # attempts -------------------------------------------------------------------------------------
 
     def attempt_numbers(self) -> list[int]:
@@ -191,7 +206,7 @@ class RunDir:
 
     def recorded(self, what: str) -> Record | None:
         """Return the last record of that kind."""
-        found = [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+        found = self.records(what)
         return drop_foreign(found[-1], schema.CONTROL) if found else None
 
     def cancelled_after(self, since: float) -> bool:
@@ -253,7 +268,7 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
 
     hidden = hidden_directory(final)
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_root(final.parent)
         remove_abandoned(final.parent)
         hidden.mkdir()
     except OSError as error:
@@ -277,6 +292,14 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
+
+
+def make_root(root: Path) -> None:
+    """Make the directory of runs. A new one is kept out of the user's git repository."""
+    if root.is_dir():
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    (root / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def hidden_directory(final: Path) -> Path:

@@ -1,14 +1,17 @@
 """Where runs live, and which run a user means by what was typed.
 
-Every command that takes a run calls `find`. It reads directory names only, so it is quick with
-thousands of runs. The roots that a user has used are remembered, so that `list` works from any
-directory. Nothing here looks into a run beyond run.json.
+Every command that takes a run calls `find`, or `find_to_read` if it only reads. An id is found by
+the names of directories, so it is quick with thousands of runs; a job id is looked up in the
+records of the runs. The roots that a user has used are remembered, so that `list` works from any
+directory, except temporary ones. "Latest" is the newest run of this place.
 """
 
 import os
+import re
+import time
 from calendar import timegm
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rampup.core import paths
@@ -19,6 +22,10 @@ from rampup.rundir.files import RunDir
 LETTERS = "abcdefghjkmnpqrstuvwxyz"
 ID_LENGTH = 6
 STAMP = len("20260131-235959")
+JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
+"""A job, or a task of an array: a run id never looks like that."""
+CLOCKS_DIFFER_S = 60.0
+"""A run is dated in the future when it is further ahead than clocks of machines may be."""
 
 
 def new_run_id() -> str:
@@ -47,15 +54,21 @@ def remembered_roots() -> list[Path]:
 
 
 def remember_root(root: Path) -> None:
-    if root not in remembered_roots():
+    if root not in remembered_roots() and not is_temporary(root):
         roots_file().parent.mkdir(parents=True, exist_ok=True)
         with open(roots_file(), "a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{root}\n")
 
 
+def is_temporary(root: Path) -> bool:
+    """Return whether a root lies in the folder for temporary files, as those of tests do."""
+    return root.is_relative_to(os.environ.get("TMPDIR") or "/tmp")
+
+
 def known_roots() -> list[Path]:
     """Return the default root, then the remembered ones that still exist."""
-    found = [default_root(), *remembered_roots()]
+    kept = [root for root in remembered_roots() if not is_temporary(root)]
+    found = [default_root(), *kept]
     return [root for root in dict.fromkeys(found) if root.is_dir()]
 
 
@@ -103,8 +116,8 @@ def parse_run_name(run: RunDir) -> tuple[str, float | None]:
 
 
 def find(wanted: str | None) -> RunDir:
-    """Return the run with that id, unique prefix of an id, directory name or path; the latest one
-    for None."""
+    """Return the run with that id, unique prefix of an id, directory name, path, job id or unique
+    name; the latest one for None."""
     if wanted is None:
         return latest()
     if "/" in wanted or wanted in (".", ".."):
@@ -112,14 +125,34 @@ def find(wanted: str | None) -> RunDir:
     runs = all_runs()
     found = [run for run in runs if run.id.startswith(wanted) or run.path.name == wanted]
     exact = [run for run in found if run.id == wanted or run.path.name == wanted]
-    if len(found) == 1 or len(exact) == 1:
-        return (exact or found)[0]
+    if len(exact) == 1:
+        return exact[0]
+    found = found or find_by_job(wanted, runs) or find_by_name(wanted, runs)
+    if len(found) == 1:
+        return found[0]
     if found:
         ids = ", ".join(run.id for run in found[:8])
-        raise UsageError(f"{wanted!r} fits {len(found)} runs: {ids}", "give more letters of the id")
+        raise UsageError(
+            f"{wanted!r} fits {len(found)} runs: {ids}", "give the id, or more letters of it"
+        )
     if Path(wanted).is_dir():
         return open_run(Path(wanted).absolute())
     raise RunNotFound(f"no run {wanted!r}", "rampup list shows the runs")
+
+
+def find_by_job(wanted: str, runs: Iterable[RunDir]) -> list[RunDir]:
+    """Return the runs that were given to a job, or to a task of that array."""
+    if not JOB_ID.fullmatch(wanted):
+        return []
+    return [run for run in runs if any(fits_job(job, wanted) for job in run.jobs())]
+
+
+def fits_job(job: str, wanted: str) -> bool:
+    return job == wanted or job.startswith(f"{wanted}_")
+
+
+def find_by_name(wanted: str, runs: Iterable[RunDir]) -> list[RunDir]:
+    return [run for run in runs if parse_run_name(run)[0] == wanted]
 
 
 def open_run(path: Path) -> RunDir:
@@ -131,10 +164,16 @@ def open_run(path: Path) -> RunDir:
 
 
 def find_to_read(wanted: str | None) -> RunDir:
-    """Like `find`, but take also a directory whose run.json is lost, for commands that only show
-    what is left. Commands that change a run call `find`."""
+    """Like `find`, for commands that only show what is there: take also the newest run of a name or
+    of a job, and a directory whose run.json is lost. Commands that change a run call `find`."""
     try:
         return find(wanted)
+    except UsageError:
+        newest = find_by_job(wanted or "", all_runs()) or find_by_name(wanted or "", all_runs())
+        here = [run for run in newest if run.path.parent == default_root()]
+        if newest:
+            return (here or newest)[0]
+        raise
     except RunNotFound:
         run = RunDir(Path(wanted or "").absolute())
         if wanted is not None and (run.attempt_numbers() or run.config_file.exists()):
@@ -143,7 +182,19 @@ def find_to_read(wanted: str | None) -> RunDir:
 
 
 def latest() -> RunDir:
-    runs = all_runs()
-    if not runs:
-        raise RunNotFound("there are no runs yet", "rampup run digits")
-    return runs[0]
+    """Return the newest run of this directory's runs folder, or of RAMPUP_RUNS; without RAMPUP_RUNS
+    also one that was started from this directory and lives elsewhere. One that is dated in the
+    future is left out."""
+    here, ahead = Path.cwd(), time.time() + CLOCKS_DIFFER_S
+    for run in all_runs():
+        created = parse_run_name(run)[1]
+        if (created is None or created <= ahead) and belongs_here(run, here):
+            return run
+    hint = "rampup list shows the runs of other places" if all_runs() else "rampup run digits"
+    raise RunNotFound(f"there are no runs yet in {default_root()}", hint)
+
+
+def belongs_here(run: RunDir, here: Path) -> bool:
+    if run.path.parent == default_root():
+        return True
+    return not os.environ.get("RAMPUP_RUNS") and run.config.get("cwd") == str(here)

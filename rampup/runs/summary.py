@@ -1,16 +1,22 @@
 """What a reader says of a run: one object for machines, the same facts for people's tables. Reads,
 never writes."""
 
+import shlex
 from typing import Any
 
+from rampup.config.clusters import LOCAL
+from rampup.core.engines import is_target
 from rampup.core.metrics import is_number, lower_is_better
 from rampup.errors import OUTCOME_CODES
+from rampup.rundir import clocks
 from rampup.rundir.files import RunDir
-from rampup.rundir.history import attempt_duration_s
-from rampup.rundir.records import Record
+from rampup.rundir.history import attempt_duration_s, read_attempt
+from rampup.rundir.records import Record, read_json
 from rampup.runs.state import State, state_of
 
 NOT_METRICS = ("t", "step", "epoch")
+PRESETS = ("--smoke", "--dev")
+"""Options that set several settings at once."""
 
 
 def exit_code(state: State) -> int | None:
@@ -22,6 +28,7 @@ def describe(run: RunDir) -> dict[str, Any]:
     """The object that `run --json`, `wait --json` and `show --json` print."""
     state = state_of(run)
     history = run.history()
+    place = place_of(run)
     return {
         "id": run.id,
         "dir": str(run.path),
@@ -31,8 +38,47 @@ def describe(run: RunDir) -> dict[str, Any]:
         "cause": state.cause or None,
         "as_of_s": state.as_of_s,
         "attempts": len(run.attempt_numbers()),
+        "cluster": place["cluster"],
+        "job": place["job"],
+        "nodes": place["nodes"],
+        "progress": progress_of(run) if state.name == "running" else None,
         "metrics": merged(history),
         "best": best_of(run, history),
+    }
+
+
+def place_of(run: RunDir) -> Record:
+    """Where it runs or ran: the cluster, its newest job, the nodes and the number of ranks; None
+    for what is not known."""
+    attempt = run.last_attempt()
+    facts = attempt.facts if attempt else {}
+    jobs = run.jobs()
+    return {
+        "cluster": run.config.get("cluster", {}).get("name"),
+        "job": jobs[-1] if jobs else None,
+        "nodes": facts.get("nodes") or facts.get("host"),
+        "ranks": facts.get("world_size"),
+    }
+
+
+def progress_of(run: RunDir) -> Record | None:
+    """How far the newest attempt is, by the heartbeat of its rank 0; None before the first one."""
+    directory = run.last_attempt()
+    beat = read_json(directory.progress_file) if directory else {}
+    if directory is None or not is_number(beat.get("step")):
+        return None
+    attempt = read_attempt(directory)
+    step = int(beat["step"])
+    steps = int(beat["steps"]) if is_number(beat.get("steps")) else None
+    left_s = None
+    if steps is not None and attempt.step_s > 0:
+        left_s = max(0.0, attempt.step_s * (steps - step) - clocks.age(beat.get("t", 0.0)))
+    return {
+        "step": step,
+        "steps": steps,
+        "epoch": beat.get("epoch"),
+        "epochs": beat.get("epochs"),
+        "left_s": left_s,
     }
 
 
@@ -105,3 +151,52 @@ def total_wall_s(run: RunDir) -> float | None:
         if (seconds := attempt_duration_s(attempt, attempt.facts)) is not None
     ]
     return sum(known) if known else None
+
+
+def command_of(run: RunDir) -> str:
+    """The command that starts the same run, by what was set on the command line."""
+    config = run.config
+    own = config.get("command", [])
+    origins = config.get("origins", {})
+    files = [
+        origin
+        for name, origin in origins.items()
+        if origin.endswith(".toml") and origin != "recipe.toml" and not name.startswith("cluster.")
+    ]
+    words = ["rampup", "run", *_target_of(config, files), *_typed_words(config, origins)]
+    cluster = config.get("cluster", {}).get("name")
+    if cluster not in (None, LOCAL):
+        words += ["--on", cluster]
+    words += ["--", *own] if own and not files else []
+    return shlex.join(words)
+
+
+def _target_of(config: Record, files: list[str]) -> list[str]:
+    if files:
+        return files[:1]
+    if is_target(config.get("engine"), config.get("folder")):
+        return [config.get("entry") or "?"]
+    found = config.get("recipe") if config.get("builtin") else config.get("source")
+    return [found] if found else []
+
+
+def _typed_words(config: Record, origins: Record) -> list[str]:
+    """Settings as key=value, options with their values, and --smoke and --dev alone."""
+    words: list[str] = []
+    for name, origin in origins.items():
+        table, _, key = name.partition(".")
+        value = config.get(table, {}).get(key)
+        if origin in PRESETS:
+            words += [origin] if origin not in words else []
+        elif origin == "command line":
+            words.append(f"{key if table == 'train' else name}={_as_typed(value)}")
+        elif origin.startswith("--"):
+            each = value if origin == "--slurm" else [_as_typed(value)]
+            words += [word for one in each for word in (origin, one)]
+    return words
+
+
+def _as_typed(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(_as_typed(each) for each in value)
+    return "none" if value is None else str(value)

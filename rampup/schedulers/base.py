@@ -205,6 +205,14 @@ class Scheduler:
         where it will live."""
         return iter(())
 
+    def find_absence(self, cluster: Cluster) -> str:
+        """Why the cluster can't be asked from this machine; empty where it answers."""
+        return ""
+
+    def find_unsaid(self, spec: RunSpec, run_dir: Path) -> list[str]:
+        """The settings of [resources] that the site wants of every run, and this one lacks."""
+        return []
+
     def survey(self, cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
         """All that `doctor` says of the cluster."""
         return iter(())

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rampup.core.metrics import lower_is_better
-from rampup.errors import Refused, nearest
+from rampup.errors import Refused
 from rampup.rundir.records import Record
 from rampup.runs.summary import NOT_METRICS
 
@@ -19,6 +19,9 @@ OWN = ("id", "name", "state", "attempts", "ranks", "created", "took", "age")
 """Columns of the list itself."""
 BARE = ("metrics", "resources", "train")
 """Tables whose names need no dot; the later wins."""
+DIFFERING = ("train", "checkpoint", "resources")
+GROUPS = {"train": "settings"}
+"""What people call a table."""
 
 
 def values_of(own: Mapping[str, Any], config: Record, metrics: Record) -> dict[str, Any]:
@@ -36,8 +39,36 @@ def check(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> None:
     there = {key for row in rows for key in row}
     for name in names:
         if rows and name not in there:
-            listed = there if "." in name else {key for key in there if "." not in key}
-            raise Refused(f"none of these runs has a column {name!r}", nearest(name, listed))
+            raise Refused(f"none of these runs has a column {name!r}", suggest(name, there))
+
+
+def suggest(name: str, there: Iterable[str]) -> str:
+    """The columns with a similar name, or else all of them in groups."""
+    import difflib  # only a mistake pays for it
+
+    known = set(there)
+    listed = known if "." in name else {key for key in known if "." not in key}
+    close = difflib.get_close_matches(name, sorted(listed), n=5, cutoff=0.5)
+    if close:
+        return f"close: {', '.join(close)}"
+    groups = {"of the list": sorted(known & set(OWN))}
+    for table in TABLES:
+        found = [key for key in known if key.startswith(f"{table}.")]
+        bare = table in BARE
+        names = [key.removeprefix(f"{table}.") if bare else key for key in found]
+        groups[GROUPS.get(table, table)] = sorted(names)
+    return "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items() if names)
+
+
+def differing(configs: Sequence[Record]) -> list[str]:
+    """The columns of settings that are not the same in all runs."""
+    found = []
+    for table in DIFFERING:
+        tables = [config.get(table, {}) for config in configs]
+        for key in dict.fromkeys(key for each in tables for key in each):
+            if any(each.get(key) != tables[0].get(key) for each in tables):
+                found.append(key if table in BARE else f"{table}.{key}")
+    return found
 
 
 def varied(points: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -72,7 +72,7 @@ class Here:
             self.collect()
             time.sleep(POLL_S)
         if interrupted:
-            self.stop()
+            self.stop(processes.name_interrupt(interrupted[0]))
 
     def begin(self, member: Member, run: RunDir) -> None:
         waits = (run.recorded("submitted") or {}).get("waits")
@@ -126,18 +126,18 @@ class Here:
                 del self.going[slot]
                 self.tell(f"{member.point.label}: run {run.id} {words_of(state_of(run))}")
 
-    def stop(self) -> None:
-        """Those that run save and end; the others are not begun."""
+    def stop(self, by: str) -> None:
+        """Those that run save and end; the others are not begun. `by` is who stopped them."""
         for _, run, process in self.going.values():
             self.tell(f"stopping {run.id} ...")
             with contextlib.suppress(OSError):  # on a full disk the run must still be stopped
-                run.record("cancelled", by="Ctrl-C")
+                run.record("cancelled", by=by)
             process.send_signal(signal.SIGTERM)
         for _, _, process in self.going.values():
             process.wait()
         self.collect()
         for _, run in self.waiting:
-            run.record("cancelled", by="Ctrl-C")
+            run.record("cancelled", by=by)
 
 
 def words_of(state: State) -> str:

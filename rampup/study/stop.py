@@ -12,7 +12,7 @@ from rampup.core import processes
 from rampup.errors import SchedulerError
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
-from rampup.runs.state import find_job, observe
+from rampup.runs.state import find_job, observe, state_of
 from rampup.runs.stop import cancel
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.local import CANCEL_WAIT_S
@@ -36,6 +36,9 @@ def stop_starting(study: Study) -> None:
             f"study {study.name} is being started on {who.get('host')}", f"if not: rm {study.mark}"
         )
     if processes.is_alive(who):
+        for run in study.runs():  # its own record would name the signal
+            if not state_of(run).ended:
+                run.record("cancelled", by="rampup cancel")
         with contextlib.suppress(ProcessLookupError):  # it ended just now
             os.kill(who["pid"], signal.SIGTERM)
     deadline = time.monotonic() + CANCEL_WAIT_S

@@ -92,7 +92,7 @@ def test_people_are_told_what_happened(cli: Cli) -> None:
         assert f"{id_of(run)}  failed" in cli("show", str(run)).stdout.splitlines()[0]
     run = older.runs["failed"]
     said = cli("why", str(run)).stdout.splitlines()
-    assert said[0].startswith("rank 1: ValueError: the tenth step is too much, at loop.py:")
+    assert said[1].startswith("rank 1: ValueError: the tenth step is too much, at loop.py:")
     assert "ValueError" in cli("logs", str(run), "--rank", "1").stdout
 
 

@@ -78,7 +78,7 @@ class Case:
 
     @property
     def run(self) -> RunDir:
-        (found,) = (self.folder / "runs").iterdir()
+        (found,) = (self.folder / "runs").glob("2*")
         return RunDir(found)
 
     def log(self, rank: int, attempt: int = 1) -> str:

@@ -172,7 +172,7 @@ def test_the_settings_of_a_loop_are_shown_listed_and_exported(cli) -> None:
         ("steps", "9", "rampup.toml"),
         ("epochs", "3", "command line"),
     ):
-        assert [name, value, *origin.split()] in [line.split() for line in shown.splitlines()]
+        assert f"settings ({origin}): {name}={value}" in shown.splitlines()
     assert cli.json("show")["config"]["train"] == {"epochs": 3, "lr": 0.1, "steps": 9}
     (row,) = cli.json("list", "--columns", "lr,steps")
     assert row["columns"] == {"lr": 0.1, "steps": 9}

@@ -71,6 +71,19 @@ def test_ctrl_c_cancels_cleanly(cli, eventually) -> None:
     assert cli.json("show")["state"] == "cancelled"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_from_elsewhere_is_not_ctrl_c(cli, number: signal.Signals) -> None:
+    running = cli.start("run", "--", "sh", "-c", "echo begun; exec sleep 60")
+    assert running.stdout is not None and running.stdout.readline() == "begun\n"
+    running.send_signal(number)
+    _, err = running.communicate(timeout=45)
+    assert running.returncode == 128 + number, err
+    found = cli.json("why")
+    assert found["problem"] == "cancelled-elsewhere"
+    assert found["cause"].endswith(f"not by rampup: {number.name}, sent to rampup")
+    assert "Ctrl-C" not in err
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.03])
 def test_ctrl_c_while_the_launcher_starts(cli, after_s: float) -> None:
     running = cli.start("run", "--", "sleep", "60")
@@ -118,6 +131,7 @@ def test_when_a_rank_fails_the_others_end_and_its_traceback_is_shown(cli) -> Non
 
 
 def test_list_show_and_latest(cli) -> None:
+    cli.env["TMPDIR"] = str(cli.cwd)  # a root below it would not be remembered
     # names that sort the wrong way, within one second
     first = cli.run_command("true", options=("--name=zzz",))
     second = cli.run_command("false", options=("--name=aaa",), check=100)

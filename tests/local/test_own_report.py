@@ -50,7 +50,7 @@ def on_terminal(cli: Any, *words: str, **env: str) -> tuple[int, str]:
 
 def test_after_a_run_in_the_foreground(cli: Any) -> None:
     code, seen = on_terminal(cli, "run", "--", "python", cli.script(SCRIPT))
-    (run,) = cli.runs.iterdir()
+    (run,) = cli.runs.glob("2*")
     assert code == 0 and f"\nreport: {run / 'report.html'}\n" in seen, seen
     assert "<title>script" in (run / "report.html").read_text()
     assert (
@@ -61,7 +61,7 @@ def test_after_a_run_in_the_foreground(cli: Any) -> None:
 
 def test_a_run_that_failed_has_one_too_and_keeps_its_exit_code(cli: Any) -> None:
     code, seen = on_terminal(cli, "run", "--", "sh", "-c", "exit 3")
-    (run,) = cli.runs.iterdir()
+    (run,) = cli.runs.glob("2*")
     assert code == 100 and f"report: {run / 'report.html'}" in seen and "next: rampup logs" in seen
     assert "exited with code 3" in (run / "report.html").read_text()
 
@@ -74,7 +74,7 @@ def test_after_wait(cli: Any) -> None:
 
 def test_a_script_gets_none(cli: Any) -> None:
     done = cli("run", "--", "python", cli.script(SCRIPT))
-    (run,) = cli.runs.iterdir()
+    (run,) = cli.runs.glob("2*")
     assert "report" not in done.stderr and not (run / "report.html").exists()
     assert "or tensorboard --logdir" in done.stderr.splitlines()[-1]
 

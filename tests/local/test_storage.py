@@ -102,7 +102,7 @@ def test_a_vanished_run_directory(cli) -> None:
     script = cli.script("import time; print('begun', flush=True); time.sleep(60)")
     running = cli.start("run", "--", "python", script)
     assert running.stdout is not None and running.stdout.readline() == "begun\n"
-    (run,) = cli.runs.iterdir()
+    (run,) = cli.runs.glob("2*")
     shutil.rmtree(run)
     _, err = running.communicate(timeout=45)
     assert running.returncode == 100

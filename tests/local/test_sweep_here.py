@@ -116,7 +116,9 @@ def test_cancelling_a_study_stops_who_starts_it(cli, sweep, eventually) -> None:
     }
     assert sorted(cli.json("cancel", "--study", "prog").values()) == ["cancelled"] * 3
     process.communicate(timeout=45)
-    assert process.returncode == 130
+    assert process.returncode == 143
+    causes = {cli.json("why", str(run))["cause"] for run in cli.runs.glob("2*")}
+    assert causes == {"it was cancelled by rampup cancel"}
 
 
 def test_a_study_is_cancelled_after_its_runs_have_saved(cli, sweep, eventually) -> None:
@@ -188,9 +190,7 @@ def test_runs_side_by_side(cli, sweep) -> None:
 def copies_of(cli, count: int) -> None:
     """More points of a study with one run: that run again, under other ids and with other
     numbers."""
-    (run,) = (
-        path for path in cli.runs.iterdir() if path.name != "studies" and "copy" not in path.name
-    )
+    (run,) = (path for path in cli.runs.glob("2*") if "copy" not in path.name)
     for number in range(count):
         copy = cli.runs / f"{run.name[:-6]}copy{number:02d}"
         shutil.copytree(run, copy, symlinks=True, dirs_exist_ok=True)

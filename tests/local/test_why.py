@@ -183,7 +183,8 @@ def test_the_first_line_the_evidence_and_what_to_do(cli) -> None:
     )
     run = cli.run_command("python", "script.py", options=("--tasks-per-node=2",), check=100)
     done = cli("why")
-    first, *evidence, hint = done.stdout.splitlines()
+    name, first, *evidence, hint = done.stdout.splitlines()
+    assert name == f"script {run['id']}: failed"
     assert first.startswith("rank 1: ValueError: badxxx") and first.endswith(", at script.py:3")
     assert evidence[0].startswith("  attempts/1/rank-1.log:4  ValueError: badxxx")
     assert hint == f"hint: correct script.py:3, then: rampup resume {run['id']} --code current"

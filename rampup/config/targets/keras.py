@@ -6,6 +6,7 @@ their source; what neither knows is refused before anything is submitted. Import
 user's.
 """
 
+import ast
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from rampup.errors import Refused, nearest
 
 OF_COMPILE = ("lr", "optimizer", "momentum", "weight_decay")
 """What the user's own `model.compile` decides, unless the function has an argument of that name."""
+KERAS_3 = "keras"
+"""The package that brings it."""
 DATA = Setting("str", "", "a function that returns the data, as pkg.mod:function, or a .npz file")
 
 
@@ -29,6 +32,7 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo | None
     found = read_function(source, name) if source else None
     if source is None or found is None:
         return None
+    _refuse_keras_3(source, name, target)
     data, data_source = _data(str(given.get("data") or ""), target, base)
     parts, sources = [found, *data], [source, *data_source]
     own = {key: setting for part in parts for key, setting in part.settings.items()}
@@ -49,6 +53,35 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo | None
         required=tuple(dict.fromkeys(key for part in parts for key in part.required)),
         free=any(part.free for part in parts),
     )
+
+
+def _refuse_keras_3(source: Source, name: str, target: str) -> None:
+    """Refuse a function that builds its model with the package keras; the engine would, in the job.
+    An import in `if` or `try` may be another package, so only the job can tell."""
+    function = source.functions().get(name)
+    if function is None:  # imported from elsewhere
+        return
+    foreign = {
+        (alias.asname or alias.name).partition(".")[0]: statement.lineno
+        for statement in (*source.tree.body, *function.body)
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+        for alias in statement.names
+        if _package_of(statement, alias) == KERAS_3
+    }
+    used = [node.id for node in ast.walk(function) if isinstance(node, ast.Name)]
+    for word in used:
+        if word in foreign:
+            raise Refused(
+                f"{target} builds a model of Keras 3, which does not train on several workers "
+                f"({source.file.name}, line {foreign[word]})",
+                "import tf_keras as keras, or use tf.keras, which is the same here",
+            )
+
+
+def _package_of(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
+    if isinstance(statement, ast.Import):
+        return alias.name.partition(".")[0]
+    return "" if statement.level else (statement.module or "").partition(".")[0]
 
 
 def _data(where: str, target: str, base: Path) -> tuple[list[Found], list[Source]]:

@@ -20,8 +20,13 @@ from rampup.runs.plan import Plan
 
 def check(plan: Plan) -> Iterator[Finding]:
     """All findings about a request, the cheapest first."""
-    of_resources = (trial, size, launcher, device, ranks_and_gpus)
-    for one in (data, *of_resources, precision, program):
+    yield from data(plan)
+    yield from check_itself(plan)
+
+
+def check_itself(plan: Plan) -> Iterator[Finding]:
+    """The findings about what was asked for, whatever this machine has."""
+    for one in (trial, size, launcher, device, ranks_and_gpus, precision, program):
         yield from one(plan)
 
 

@@ -106,7 +106,8 @@ def _pick_evidence(case: Case, matched: tuple[Clue, ...]) -> tuple[Clue, ...]:
     last = [case.last_line] if case.last_line else []
     found: dict[tuple[str, str | int], Clue] = {}
     for clue in (*matched, *ends, *last):
-        if clue.file and clue.source != "ranks":
+        is_bare = clue.source == "state" and clue.text.rstrip().endswith(":")  # without a cause
+        if clue.file and clue.source != "ranks" and not is_bare:
             found.setdefault((clue.file, clue.line or clue.text), clue)
     return tuple(found.values())[:EVIDENCE_LINES]
 

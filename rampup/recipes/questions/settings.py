@@ -9,6 +9,9 @@ from rampup.recipe import Needs, Refused, Settings
 AT_LEAST = {"rows": 1000, "dimensions": 1, "vocabulary": 3, "words": 1}
 """Below so many made-up questions there are too few insincere ones to hold some out."""
 
+GLOVE = "glove"
+"""The word vectors that `rampup fetch glove` brings."""
+
 
 def check(settings: Settings) -> Needs:
     for name, least in AT_LEAST.items():
@@ -22,6 +25,8 @@ def check(settings: Settings) -> Needs:
         raise Refused(
             f"csv={settings.csv}: there is no such file, or it can't be read", "check the path"
         )
+    if settings.embedding == GLOVE:
+        return Needs(data=(GLOVE,))
     embedding = Path(settings.embedding)
     if settings.embedding and not embedding.exists():
         raise Refused(f"embedding={embedding}: there is no such file or folder", "check the path")

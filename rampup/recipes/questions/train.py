@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from rampup.keras import ArrayData, Task
-from rampup.recipe import RampupError, Settings
+from rampup.recipe import RampupError, Settings, dataset_folder
 from rampup.recipes.questions.generate import COLUMNS, questions
+from rampup.recipes.questions.settings import GLOVE
 from rampup.recipes.questions.words import Vocabulary, vectors
 
 SPLIT_SEED = 42
@@ -25,7 +26,7 @@ ENCODED_AT_ONCE = 1024
 class Questions(Task):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.embedding = Path(settings.embedding) if settings.embedding else None
+        self.embedding = find_embedding(settings.embedding)
         self.is_text = False
 
     def data(self) -> tuple[ArrayData, ArrayData]:
@@ -90,6 +91,13 @@ class Questions(Task):
             embedding,
             layers.GlobalAveragePooling1D(),
         ]
+
+
+def find_embedding(setting: str) -> Path | None:
+    """A path, or the file that `rampup fetch glove` has brought; None: trained from scratch."""
+    if setting == GLOVE:
+        return dataset_folder(GLOVE) / "glove.txt"
+    return Path(setting) if setting else None
 
 
 class Sentences(keras.layers.Layer):  # type: ignore[misc]

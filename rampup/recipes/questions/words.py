@@ -58,7 +58,10 @@ def vectors(path: Path, vocabulary: Vocabulary, seed: int) -> NDArray[np.float32
     width = 0
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
-            word, *rest = BETWEEN.split(line.rstrip())
+            line = line.rstrip()
+            if width and BETWEEN.split(line, maxsplit=1)[0] not in vocabulary.numbers:
+                continue  # most lines: GloVe knows many more words than the questions have
+            word, *rest = BETWEEN.split(line)
             if number == 1 and len(rest) == 1:
                 continue
             width = width or len(rest)

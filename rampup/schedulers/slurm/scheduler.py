@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
+from rampup.errors import SchedulerError
 from rampup.rundir.files import RunDir, slurm_log_name
 from rampup.rundir.records import Record
 from rampup.schedulers.base import NO_SHARE, Answer, Canceller, Job, JobRef, Scheduler, Usage
@@ -76,6 +77,24 @@ class Slurm(Scheduler):
         from rampup.schedulers.slurm.check import check_request
 
         return check_request(spec, run_dir, script or "", self.is_inside(spec.cluster))
+
+    def find_absence(self, cluster: Cluster) -> str:
+        from rampup.schedulers.slurm.site import check_that_it_answers
+
+        if self.is_inside(cluster):
+            return ""
+        try:
+            check_that_it_answers(cluster)
+        except SchedulerError as error:
+            return error.message
+        return ""
+
+    def find_unsaid(self, spec: RunSpec, run_dir: Path) -> list[str]:
+        from rampup.schedulers.slurm.check import TRY_ID
+        from rampup.schedulers.slurm.options import options_of
+
+        given = options_of(spec, run_dir, TRY_ID)
+        return [key for key in spec.cluster.needs if key not in given]
 
     def survey(self, cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
         from rampup.schedulers.slurm.survey import survey

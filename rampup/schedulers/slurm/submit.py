@@ -75,7 +75,7 @@ def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
 
     try:
         with submissions.reserved_room(run):
-            job = submit_script(cluster, run.job_script, job_name, known_jobs(run), announce)
+            job = submit_script(cluster, run.job_script, job_name, set(run.jobs()), announce)
     except Rejected as error:
         run.record("not submitted", number=number, why=error.message)
         raise
@@ -120,14 +120,6 @@ def submit_script(
         f"sbatch did not get through, {TRIES} times: {answer.said}",
         f"is {cluster.name} up? scontrol ping",
     )
-
-
-def known_jobs(run: RunDir) -> set[str]:
-    """Return the jobs that the run has had already: a resumed run keeps the name of its jobs."""
-    attempts = [attempt.facts for attempt in run.attempts()]
-    found = [facts.get(key) for facts in attempts for key in ("job", "next_job")]
-    found += [row.get("job") for row in run.records("submitted")]
-    return {str(job) for job in found if job}
 
 
 def try_sbatch(cluster: Cluster, script: Path, announce: Announce) -> Answer:

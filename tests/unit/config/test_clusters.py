@@ -301,7 +301,7 @@ def test_names_that_no_profile_can_have(cli: Any, name: str) -> None:
 
 
 def test_a_site_that_wants_an_account_says_so_before_slurm_is_asked(cli: Any) -> None:
-    words = ("run", 'cluster.shared=["/"]', "--on", "kebnekaise", "--dry-run")
+    words = ("run", 'cluster.shared=["/"]', "--on", "kebnekaise")
     told = cli(*words, "--", "true", check=3, PATH="/usr/bin:/bin").stderr
     assert (
         "cluster kebnekaise wants to know the account of every job" in told and "--account" in told

@@ -99,3 +99,28 @@ def test_a_check_that_is_not_there_is_told(recipe: Path, wrong: str, words: str)
     )
     if "chekc" in wrong:
         assert "did you mean check?" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("target", "setting"),
+    [
+        ("digits", "hidden=0"),
+        ("mnist", "hidden=0"),
+        ("mnist", "hidden=[128,-1]"),
+        ("ionosphere", "hidden=0"),
+        ("ionosphere", "test_size=1"),
+        ("questions", "dimensions=0"),
+        ("questions", "words=0"),
+        ("cifar10", "width=0"),
+        ("cifar10", "samples=0"),
+        ("polyfit", "steps=0"),
+        ("polyfit", "points=1"),
+    ],
+)
+def test_every_recipe_of_ours_checks_its_settings(
+    tmp_path: Path, target: str, setting: str
+) -> None:
+    assert resolve(Request(target=target), tmp_path).recipe
+    with pytest.raises(Refused, match=setting.partition("=")[0]) as refused:
+        resolve(Request(target=target, settings=(setting,)), tmp_path)
+    assert refused.value.hint

@@ -212,3 +212,8 @@ def test_each_gpu_has_a_rank_unless_somebody_says_otherwise(
         Request(target=target, options={"gpus_per_node": "4", "tasks_per_node": "2"}), tmp_path
     )
     assert said.resources.tasks_per_node == 2
+
+
+def test_a_trial_of_one_batch_is_marked_dev(tmp_path: Path) -> None:
+    assert resolve(Request(target="digits", dev=True), tmp_path).name == "digits-dev"
+    assert resolve(Request(target="digits"), tmp_path).name == "digits"

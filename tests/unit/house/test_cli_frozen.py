@@ -15,7 +15,7 @@ PROMISED = {
         --tasks-per-node --throttle --time""",
     "new": "directory --dry-run --engine",
     "list": "--all --columns --json --sort --state --study",
-    "show": "run --checkpoints --history --json --verify",
+    "show": "run --all --checkpoints --history --json --verify",
     "logs": "run --follow --json --rank -f",
     "report": "wanted --json --out --png --study",
     "export": "wanted --dry-run --json --out --project --to --tracking-uri",

@@ -124,3 +124,10 @@ def test_many_attempts_stay_few_marks(tmp_path: Path) -> None:
         resumed(run, number, 100.0 * number, number, number + 1)
     marks = charts.step_marks([read_run(run)], ["it"])
     assert len(marks) == charts.MOST_MARKS and marks[-1].x == 399
+
+
+def test_the_dashed_line_is_explained_where_there_is_one(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.attempt(2).path.mkdir()  # it never trained
+    assert "A dashed line" not in report(run).words
+    assert "A dashed line" in report(interrupted(tmp_path, "bbbbbb")).words

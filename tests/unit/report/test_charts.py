@@ -1,6 +1,7 @@
 """The charts of the report: which lines there are, what is left of many points, and how they look
 on paper."""
 
+import json
 import os
 import re
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vl_convert
 
 from rampup.report import build, vega
 from rampup.report.labels import label_runs
@@ -159,3 +161,14 @@ def test_every_chart_is_valid_vega_lite(tmp_path: Path) -> None:
             for for_paper in (False, True):
                 # raises what is wrong
                 altair.Chart.from_dict(vega.specification(chart, for_paper))
+
+
+def test_the_legend_of_several_runs_shows_strokes(tmp_path: Path) -> None:
+    """Solid and dashed, not two equal dots."""
+    runs = [read_run(make(tmp_path, run_id)) for run_id in ("aaaaaa", "bbbbbb")]
+    drawn, _ = build.all_charts(runs, ["a", "b"])
+    spec = {**vega.specification(drawn[0]), "datasets": {"points": [], "marks": []}}
+    legends = vl_convert.vegalite_to_vega(json.dumps(spec))["legends"]
+    (strokes,) = (each for each in legends if "strokeDash" in each)
+    assert strokes["symbolType"] == "stroke"
+    assert "transparent" not in json.dumps(strokes), "a line that is seen"

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from rampup.diagnose.advice import Undefined
+from rampup.diagnose.why.explain import explain
 from rampup.errors import Refused, UsageError
 from rampup.report import build, vega
 from rampup.report.data import advice_facts
 from rampup.report.labels import label_runs
+from rampup.report.page import read_part
 from rampup.report.read import plain_lines, read_run
+from rampup.report.tables import StudyTable, study_section
 from rampup.rundir.files import RunDir
 from unit.report.report_pages import (
     CONFIG,
@@ -109,25 +112,59 @@ def test_a_failed_run_shows_its_cause_its_traceback_and_the_log_of_its_rank(tmp_
     attempt = run.attempt(1)
     attempt.rank_log(1).write_text("from rank one\n")
     attempt.error_file(1).write_text(
-        json.dumps({"rank": 1, "traceback": "Traceback: line 7", "t": T0})
+        json.dumps(
+            {
+                "rank": 1,
+                "type": "ValueError",
+                "message": "shapes do not match",
+                "traceback": "Traceback: line 7",
+                "t": T0,
+            }
+        )
     )
     attempt.events_file.unlink()
     page = report(run)
-    for words in (
-        "failed",
-        cause,
-        "Traceback: line 7",
-        "from rank one",
-        "The phases were not measured",
-    ):
+    for words in ("failed", cause, "Traceback: line 7", "from rank one"):
         assert words in page.words, words
+
+
+def test_a_failed_run_opens_with_what_why_says(tmp_path: Path) -> None:
+    facts = {"outcome": "failed", "exit_code": 1, "cause": "rank 0 exited with code 1"}
+    run = make(tmp_path, rows=[], facts={**facts, "failed_rank": 0})
+    run.config_file.write_text(json.dumps({**CONFIG, "kind": "command"}))
+    run.attempt(1).metrics_file.unlink()
+    for file in (run.attempt(1).events_file, run.attempt(1).system_file("vm")):
+        file.unlink()
+    place = f'  File "{tmp_path}/exc.py", line 5, in <module>\n    x @ w\n'
+    trace = f"Traceback (most recent call last):\n{place}RuntimeError: mat1 and mat2 (4x11)\n"
+    run.attempt(1).rank_log(0).write_text(trace)
+    page = report(run)
+    head = page.words[: page.words.index("Settings")]
+    why = explain(run)
+    assert "RuntimeError: mat1 and mat2 (4x11)" in why.finding.cause
+    for words in (why.finding.cause, f"hint: {why.finding.remedy}", "attempts/1/rank-0.log:4"):
+        assert words in head, words
+    assert "exited with code 1" not in head
+    for empty in ("Curves", "Throughput", "Where the time went", "CPU and memory", "Missing"):
+        assert empty not in page.words, empty
 
 
 def test_a_run_without_metrics(tmp_path: Path) -> None:
     page = report(make(tmp_path, rows=[]))
-    assert (
-        "No metrics were written" in page.words and "metrics.jsonl: missing or empty" in page.words
-    )
+    assert "metrics.jsonl: missing or empty" in page.words and "Curves" not in page.words
+
+
+def test_no_number_of_a_study_is_broken() -> None:
+    """Cells stay whole, the table scrolls; only the list of what differs is wrapped."""
+    table = StudyTable("it", "about", ["id", "state", "lr"], [["aaaaaa", "completed", "0.01"]])
+    assert "<div class='wide'><table class='points'>" in study_section(table)
+    style = read_part("page.css")
+    assert ".points td { white-space: nowrap; overflow-wrap: normal }" in style
+    assert re.search(r"\.runs \.all \{[^}]*overflow-wrap: anywhere", style)
+
+
+def test_the_job_stands_in_the_head(tmp_path: Path) -> None:
+    assert "4711" in report(make(tmp_path, facts={"job": "4711"})).words
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>'\"&\u2028\x00]]>%body%"
@@ -296,7 +333,7 @@ def test_a_loop_of_ones_own_has_no_phases(tmp_path: Path) -> None:
     run.config_file.write_text(json.dumps({**CONFIG, "kind": "command"}))
     run.attempt(1).events_file.write_text("")
     page = report(run)
-    assert "The phases of a loop of one's own are not measured." in page.words
+    assert "Where the time went" not in page.words
     assert "rank 0 writes them" not in page.words
 
 
@@ -377,7 +414,6 @@ def test_phases_of_a_rank_that_was_killed(tmp_path: Path) -> None:
     run.attempt(1).events_file.write_text(lines([{"what": "start", "t": T0 + 25}]))
     page = report(run)
     assert "start 25% · not measured 75% of 1 min 40 s, by when its training began" in page.words
-    assert "the phases: rank 0 writes them when it ends, and it could not" in page.words
     (bars,) = (chart for chart in page.data["charts"] if chart["series"][0]["kind"] == "start")
     assert [(line["kind"], line["xs"]) for line in bars["series"]] == [
         ("start", [25]),

@@ -24,6 +24,16 @@ def make(root: Path, run_id: str = "abcdef", name: str = "test") -> RunDir:
     return RunDir(path)
 
 
+def test_git_ignores_a_new_directory_of_runs(tmp_path: Path) -> None:
+    with rundir.create_run(tmp_path / "runs" / "x", {"id": "x"}):
+        pass
+    assert (tmp_path / "runs" / ".gitignore").read_text() == "*\n"
+    (tmp_path / "mine").mkdir()
+    with rundir.create_run(tmp_path / "mine" / "x", {"id": "x"}):
+        pass
+    assert not (tmp_path / "mine" / ".gitignore").exists(), "a directory of the user's"
+
+
 def test_an_error_while_making_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
         with rundir.create_run(tmp_path / "runs" / "x", {"id": "x"}) as made:
@@ -32,7 +42,7 @@ def test_an_error_while_making_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(Refused, match="No space left"):
         fail()
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [".gitignore"]
 
 
 def test_an_unwritable_root_is_refused(tmp_path: Path) -> None:
