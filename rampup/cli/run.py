@@ -12,6 +12,7 @@ from rampup.cli import output
 from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.config.clusters import fitting
 from rampup.config.resolve import Request, resolve
+from rampup.core.units import TIME_FORMS
 from rampup.errors import UsageError
 from rampup.rundir import find as runs
 
@@ -27,7 +28,7 @@ RESOURCE_OPTIONS = {
     "gpus_per_node": ("G", "GPUs on each machine."),
     "cpus_per_task": ("C", "CPUs of each rank (default: a fair share; 1 on a cluster)."),
     "mem": ("M", "Memory of each machine, e.g. 16G."),
-    "time": ("T", "Time limit: minutes, H:MM:SS or D-HH:MM:SS."),
+    "time": ("T", f"Time limit: {TIME_FORMS}."),
     "devices": ("0,1", "Which GPUs, by index; an empty list hides them all."),
     "partition": ("P", "Slurm partition."),
     "account": ("A", "Slurm account."),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.core.spec import Setting, Value
+from rampup.core.units import TIME_FORMS
 from rampup.errors import Refused, nearest
 
 CHECKPOINT = {
@@ -27,7 +28,7 @@ RESOURCES = {
     "tasks_per_node": Setting("int", 1, "ranks on each machine"),
     "gpus_per_node": Setting("int", 0, "GPUs on each machine", low=0),
     "cpus_per_task": Setting("int", None, "CPUs of each rank", low=1, optional=True),
-    "time": Setting("str", None, "time limit: minutes, H:MM:SS or D-HH:MM:SS", optional=True),
+    "time": Setting("str", None, f"time limit: {TIME_FORMS}", optional=True),
     "mem": Setting("str", None, "memory of each node, e.g. 16G", optional=True),
     "partition": Setting("str", None, "Slurm partition", optional=True),
     "account": Setting("str", None, "Slurm account", optional=True),
