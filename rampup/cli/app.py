@@ -10,7 +10,7 @@ import click
 
 from rampup import __version__
 from rampup.cli import output
-from rampup.errors import RampupError, nearest
+from rampup.errors import RampupError, UsageError, nearest
 
 VERBS = {
     "run": "Train a recipe, a file of settings, or any command.",
@@ -35,12 +35,42 @@ VERBS = {
     "completion": "Tab completion for your shell.",
 }
 
+ALIASES = {
+    "ls": ("list",),
+    "ps": ("list",),
+    "status": ("show",),
+    "stop": ("cancel",),
+    "kill": ("cancel",),
+    "tail": ("logs", "-f"),
+}
+"""Verbs of other tools that mean the same here. `--help` does not list them."""
+MEANINGS = {
+    "rm": "rampup clean RUN frees its checkpoints; `rampup show RUN` prints the directory",
+    "delete": "rampup clean RUN frees its checkpoints; `rampup show RUN` prints the directory",
+    "version": "rampup --version",
+    "init": "rampup new DIRECTORY",
+    "submit": "rampup run RECIPE --on CLUSTER",
+    "compare": "rampup report RUN RUN, or rampup list --columns lr,val_accuracy",
+    "open": "rampup report RUN",
+    "top": "rampup list --state running",
+    "queue": "rampup list --state pending",
+}
+"""Verbs of other tools, and what to type here."""
+
 
 class Verbs(click.Group):
     """Lists the verbs of the table above and imports only the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first, rest = args[:1], args[1:]
+        if first == ["help"]:
+            args = [*rest, "--help"]
+        elif first and first[0] in ALIASES:
+            args = [*ALIASES[first[0]], *rest]
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
@@ -53,7 +83,8 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not args[0].startswith("-"):
-            raise click.UsageError(f"unknown command {args[0]!r}: {nearest(args[0], VERBS)}")
+            hint = MEANINGS.get(args[0]) or nearest(args[0], VERBS)
+            raise UsageError(f"unknown command {args[0]!r}", hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -84,6 +115,16 @@ def split_command(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | Non
     return words, None
 
 
+def restyle(error: click.ClickException) -> RampupError:
+    """Return click's own error in the style of all others: a message and a hint."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context else "rampup"
+    message = error.format_message().rstrip(".")
+    styled = UsageError(message[:1].lower() + message[1:], f"{path} --help")
+    styled.exit_code = error.exit_code
+    return styled
+
+
 def main() -> None:
     words, command = split_command(sys.argv[1:])
     try:
@@ -92,9 +133,11 @@ def main() -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except RampupError as error:
         output.fail(error)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:  # `rampup sandbox`: its help, no error
         error.show()
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        output.fail(restyle(error))
     except (KeyboardInterrupt, click.Abort):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not spoil the exit code
         sys.exit(130)

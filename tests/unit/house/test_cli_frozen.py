@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-from rampup.cli.app import VERBS
+from rampup.cli.app import ALIASES, VERBS
 
 PROMISED = {
     "run": """words --account --constraint --cpus-per-task --detach --dev --devices --dry-run --env --exclude
@@ -42,6 +42,19 @@ PROMISED = {
     "sandbox down": "--name",
     "completion": "shell",
 }
+
+PROMISED_ALIASES = {
+    "ls": "list",
+    "ps": "list",
+    "status": "show",
+    "stop": "cancel",
+    "kill": "cancel",
+    "tail": "logs -f",
+}
+
+
+def test_aliases_are_as_promised() -> None:
+    assert {alias: " ".join(words) for alias, words in ALIASES.items()} == PROMISED_ALIASES
 
 
 def words_of(command: click.Command) -> str:
