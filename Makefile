@@ -38,7 +38,7 @@ check: $(VENV)/.ready  ## style and types
 bench: $(VENV)/.ready  ## ratios, measured side by side; the table goes into docs/performance.md
 	$(BIN)/python -m benchmarks.run --docs
 
-drill: $(VENV)/.ready  ## 200 kills and every fault on sandboxes, about an hour; the tables go into docs/reliability.md
+drill: $(VENV)/.ready  ## 200 kills, every fault on sandboxes, 300 rounds of signals, about an hour; the tables go into docs/reliability.md
 	$(BIN)/python -m benchmarks.drill --docs
 
 horovod-env: .venv-horovod/.ready  ## the real Horovod with a TensorFlow of its own; built from source, some minutes

@@ -1,10 +1,11 @@
-"""`make drill`: 200 kills on this machine and every fault on sandboxes; exits with 1 when a run was
-lost or not equal.
+"""`make drill`: 200 kills on this machine, every fault on sandboxes, and 300 rounds with signals to
+the command line; exits with 1 when a run was lost, doubled or not equal.
 
 python -m benchmarks.drill                       all, in about an hour
 python -m benchmarks.drill --docs                and keep the tables in docs/reliability.md
-python -m benchmarks.drill kills here slurm      these parts alone
+python -m benchmarks.drill kills here slurm      these parts alone; or: control
 python -m benchmarks.drill kills --kills=20      with another number of kills
+python -m benchmarks.drill control --docs        the rounds alone; of the page they change their table
 """
 
 import os
@@ -14,17 +15,20 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks import control_rounds
+from benchmarks.control_rounds import Rounds
 from benchmarks.run import machine, markdown
 from rampup.cli.drill import HEAD, rows_of
 from rampup.config.resolve import Request, resolve
+from rampup.datasets.fetch import fetch
 from rampup.drill.drill import Drill, choose_faults
 from rampup.drill.verdict import Result
 from rampup.sandbox import sandbox
-from rampup.sandbox.layout import Options
+from rampup.sandbox.layout import Options, find_layout
 
 HEAVY = str(Path(__file__).parent / "heavy")
 DOCS = Path("docs/reliability.md")
-KILLS = 200
+KILLS, ROUNDS = 200, 300
 WORLDS = (1, 2, 3)
 KILL_FAULTS = ("rank-killed", "ranks-killed", "launcher-killed")
 SAVING_AT_LEAST = 0.2
@@ -34,6 +38,8 @@ SLOW = ("width=64", "steps=240", "pause_s=0.25", "checkpoint.every=4steps")
 """A run of a minute: Slurm's shortest time limit."""
 Part = tuple[Result, str]
 """What came of a drill, and its part of the page."""
+MEASURED, CONTROL = "measured", "control"
+"""The marks around the two parts of the page that are generated."""
 
 
 def run_drill(
@@ -96,9 +102,44 @@ def on_sandbox(title: str, options: Options, faults: tuple[str, ...]) -> Part:
         sandbox.down(name)
 
 
-def keep_in_docs(text: str) -> None:
-    before, begin, rest = DOCS.read_text(encoding="utf-8").partition("<!-- measured -->\n")
-    _, end, after = rest.partition("<!-- /measured -->")
+def play_control_rounds(count: int) -> tuple[bool, str]:
+    """Play the rounds with signals to the command line; return whether all held, and the page."""
+    name, folder = f"control{os.getpid()}", Path(tempfile.mkdtemp(prefix="rampup-control-"))
+    env = {**os.environ, "RAMPUP_RUNS": f"{folder}/runs", "XDG_STATE_HOME": f"{folder}/state"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    mnist = fetch("mnist", None, say, lambda done, size: None).folder
+    say(f"\n{count} rounds with signals to the command line")
+    try:
+        sandbox.up(name, Options(), say)
+        env["SLURM_CONF"] = str(find_layout(name).slurm_conf)
+        rounds = Rounds(folder / "rounds", env, name, mnist)
+        rounds.play(count, say)
+    finally:
+        sandbox.down(name)
+    for _, words in rounds.violations:
+        say(words)
+    if not rounds.violations:
+        shutil.rmtree(folder)
+    return not rounds.violations, describe_rounds(rounds)
+
+
+def describe_rounds(rounds: Rounds) -> str:
+    found = rounds.count_violations()
+    flocks = ", ".join(f"{how} in {count}" for how, count in rounds.rows_by_flock())
+    told = ", ".join(f"{count} {kind}" for kind, count in found.items())
+    words = f"**{len(rounds.played)} rounds, Slurm, seed {rounds.seed}: {told}.**"
+    return "\n\n".join(
+        (
+            f"Held on {machine()['date']}. {words} A file lock {flocks} of them.",
+            markdown(control_rounds.HEAD, rounds.rows_by_verb()),
+        )
+    )
+
+
+def keep_in_docs(mark: str, text: str) -> None:
+    """Put a text between two marks of the page."""
+    before, begin, rest = DOCS.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
+    _, end, after = rest.partition(f"<!-- /{mark} -->")
     DOCS.write_text(f"{before}{begin}{text}\n{end}{after}", encoding="utf-8")
 
 
@@ -109,17 +150,27 @@ def say(line: str) -> None:
 def main(arguments: list[str]) -> int:
     asked = [int(word.partition("=")[2]) for word in arguments if word.startswith("--kills=")]
     parts = {"kills": lambda: kills([KILLS, *asked][-1]), "here": here, "slurm": slurm}
-    wanted = [name for name in arguments if name in parts] or list(parts)
-    found = [part for name in wanted for part in parts[name]()]
+    wanted = [name for name in arguments if name in (*parts, CONTROL)] or [*parts, CONTROL]
+    found = [part for name in wanted if name in parts for part in parts[name]()]
+    held, pages = all(result.ok for result, _ in found), {}
+    if found:
+        pages[MEASURED] = "\n\n".join((describe_machine(), *(page for _, page in found)))
+    if CONTROL in wanted:
+        all_held, pages[CONTROL] = play_control_rounds(ROUNDS)
+        held = held and all_held
+    for mark, text in pages.items():
+        print(text)
+        if "--docs" in arguments:
+            keep_in_docs(mark, text)
+    return 0 if held else 1
+
+
+def describe_machine() -> str:
     about = machine()
     words = (
         f"{about['cores']} cores, {about['cpu']}, Python {about['python']}, torch {about['torch']}"
     )
-    text = "\n\n".join((f"Held on {about['date']}: {words}.", *(page for _, page in found)))
-    print(text)
-    if "--docs" in arguments:
-        keep_in_docs(text)
-    return 0 if all(result.ok for result, _ in found) else 1
+    return f"Held on {about['date']}: {words}."
 
 
 if __name__ == "__main__":

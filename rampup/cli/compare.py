@@ -5,7 +5,6 @@ Called by list.py and report.py, which import it only where it is needed: rampup
 import.
 """
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 from rampup.cli import output
 from rampup.cli.list import age, describe_briefly, state_words
 from rampup.core.metrics import is_number
+from rampup.rundir import clocks
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 from rampup.runs.state import observe, states_of
@@ -77,10 +77,10 @@ def compare(
 
 
 def make_row(run: RunDir, facts: dict[str, Any]) -> Row:
-    config = run.config
+    config = run.used_config
     own = {key: facts[key] for key in OWN}
     own["took"] = facts["wall_s"]
-    own["age"] = time.time() - facts["created"] if facts["created"] else None
+    own["age"] = clocks.age(facts["created"]) if facts["created"] else None
     return Row(run, facts, config, side_by_side.values_of(own, config, facts["metrics"]))
 
 

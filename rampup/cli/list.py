@@ -4,7 +4,6 @@ With --study, --columns or --sort they are compared side by side: see compare.py
 """
 
 import gc
-import time
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ import click
 from rampup.cli import output
 from rampup.cli.options import json_option, study_option
 from rampup.cli.selection import report_states, select_all
-from rampup.rundir import find
+from rampup.rundir import clocks, find
 from rampup.rundir.files import AttemptDir
 from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
@@ -133,7 +132,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["id"],
         row["name"],
         state_words(row),
-        age(time.time() - created) if created else "?",
+        age(clocks.age(created)) if created else "?",
         output.duration(wall) if wall is not None else "-",
         str(row["ranks"] or "-"),
         "  ".join(shown),

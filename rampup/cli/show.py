@@ -55,7 +55,7 @@ def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any
         "usage": usage_json(usage, state),
         "tries": [to_builtins(attempt) for attempt in attempts],
         "effective_ratio": effective_ratio(attempts),
-        "config": run.config,
+        "config": run.used_config,
         "run": run.run,
     }
 
@@ -167,7 +167,7 @@ def environment_line(run: RunDir) -> str:
 
 
 def show_settings(run: RunDir) -> None:
-    config = run.config
+    config = run.used_config
     origins = config.get("origins", {})
     rows = []
     for table in ("train", "checkpoint", "resources"):

@@ -17,7 +17,7 @@ from rampup.cli.sweep_plan import show_plan
 from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
 from rampup.rundir import find as runs
-from rampup.runs.resume import pid_lock
+from rampup.rundir import locks
 from rampup.schedulers import find_scheduler
 from rampup.study import grid
 from rampup.study.code import SharedCode
@@ -102,7 +102,7 @@ def command(
     make_folder(study)
     with (
         follow.interrupt_flag() as interrupted,
-        pid_lock(study.mark, f"the study {study.name} is being started already"),
+        locks.hold(study.mark, f"the study {study.name} is being started already"),
     ):
         remember(study.root)
         members = members_of(study, points)  # as it is now that nobody else can start any

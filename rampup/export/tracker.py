@@ -30,7 +30,7 @@ class Source(Struct):
     """Seconds since 1970, like `ended`."""
     ended: float | None
     settings: Record
-    """[train] as it was resolved."""
+    """[train] as it was resolved, with what the user's own loop recorded."""
     rows: list[Record]
 
     @property
@@ -87,7 +87,7 @@ class Tracker(Protocol):
 def read_source(run: RunDir) -> Source:
     identity, attempt = run.run, run.last_attempt()
     created = parse_time(identity.get("created"))
-    settings = run.config.get("train", {})
+    settings = run.used_config.get("train", {})
     return Source(
         run=run,
         id=safe_name(str(identity.get("id") or id_from_name(run))),

@@ -59,7 +59,7 @@ def read_or_note(data: RunData, what: str, read: Callable[[], Read], fallback: R
 def read_identity(data: RunData) -> None:
     run = data.run
     data.missing += read_or_note(data, "what is damaged", lambda: find_damage(run), [])
-    data.identity, data.config, data.env = run.run, run.config, read_json(run.env_file)
+    data.identity, data.config, data.env = run.run, run.used_config, read_json(run.env_file)
     given = run.path.name.split("-", 2)[-1].rpartition("-")[0]
     data.name = str(data.identity.get("name") or given or run.path.name)
     data.state = read_or_note(data, "the state", lambda: read_state(run), State("unknown"))

@@ -6,10 +6,9 @@ Nothing here writes.
 """
 
 import os
-import time
 from pathlib import Path
 
-from rampup.rundir import schema
+from rampup.rundir import clocks, schema
 from rampup.rundir.records import Record, read_json, read_jsonl
 from rampup.rundir.schema import drop_foreign
 
@@ -54,6 +53,12 @@ class AttemptDir:
         """The modules that were loaded in fact, one name on a line; written before the ranks start,
         where modules were asked for."""
         return self.path / "modules.txt"
+
+    @property
+    def settings_file(self) -> Path:
+        """The settings of the user's own loop with their origins; written by rank 0 at
+        `rampup.init()`."""
+        return self.path / "settings.json"
 
     @property
     def progress_file(self) -> Path:
@@ -138,6 +143,10 @@ class AttemptDir:
     def evaluation(self) -> Record:
         return drop_foreign(read_json(self.evaluation_file), schema.EVALUATION)
 
+    def settings(self) -> Record:
+        """Return the tables `train` and `origins` of the user's own loop; empty without one."""
+        return drop_foreign(read_json(self.settings_file), schema.SETTINGS)
+
     def events(self) -> list[Record]:
         return [drop_foreign(row, schema.EVENT) for row in read_jsonl(self.events_file)]
 
@@ -169,6 +178,7 @@ class AttemptDir:
         return bool(os.listdir(self.path)) and not self.facts
 
     def silent_s(self) -> float:
-        """Return the seconds since anything was written here."""
+        """Return the seconds since anything was written here, by the clock of the file system:
+        another machine wrote it."""
         newest = max((entry.stat().st_mtime for entry in os.scandir(self.path)), default=0.0)
-        return time.time() - newest
+        return max(0.0, clocks.now_in(self.path) - newest)

@@ -46,6 +46,8 @@ def _find(run: RunDir) -> Iterator[tuple[Path, str]]:
             yield from _check_file(path, schema.ERROR)
         if attempt.evaluation_file.exists():
             yield from _check_file(attempt.evaluation_file, schema.EVALUATION)
+        if attempt.settings_file.exists():
+            yield from _check_file(attempt.settings_file, schema.SETTINGS)
         yield from _check_lines(attempt.events_file, schema.EVENT)
         yield from _check_lines(attempt.metrics_file, schema.METRICS, PLACES)
         for path in attempt.system_files():

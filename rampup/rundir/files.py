@@ -18,9 +18,20 @@ from rampup.core.metrics import is_number
 from rampup.errors import Refused
 from rampup.rundir import schema
 from rampup.rundir.attempt import AttemptDir as AttemptDir
-from rampup.rundir.records import Record, append_json, read_json, read_jsonl, sync_files, write_new
+from rampup.rundir.clocks import age_of_file
+from rampup.rundir.records import (
+    Record,
+    append_json,
+    read_json,
+    read_jsonl,
+    sync,
+    sync_tree,
+    write_new,
+)
 from rampup.rundir.schema import drop_foreign
 
+MAKING = ".making"
+ABANDONED_AFTER_S = 86_400.0
 ATTEMPT_NAME = re.compile("[1-9][0-9]{0,5}")
 """Anything else in attempts/ belongs to the user."""
 
@@ -78,6 +89,11 @@ class RunDir:
         return self.path / "checkpoints"
 
     @property
+    def lock_file(self) -> Path:
+        """Held by a process that resumes or cleans the run."""
+        return self.path / ".resuming"
+
+    @property
     def submissions(self) -> Path:
         """Who had the right to start the run, by number."""
         return self.path / "submissions"
@@ -114,6 +130,19 @@ class RunDir:
     @property
     def config(self) -> Record:
         return drop_foreign(read_json(self.config_file), schema.CONFIG)
+
+    @property
+    def used_config(self) -> Record:
+        """The configuration with the settings that the user's own loop recorded, those of the
+        newest attempt that has some."""
+        config = self.config
+        if config.get("kind") == "engine":  # an engine has no settings but these
+            return config
+        for attempt in reversed(self.attempts()):
+            found = attempt.settings()
+            if found:
+                return _add_settings(config, found)
+        return config
 
     # attempts -------------------------------------------------------------------------------------
 
@@ -182,6 +211,15 @@ class RunDir:
         return rows
 
 
+def _add_settings(config: Record, found: Record) -> Record:
+    origins = {f"train.{name}": origin for name, origin in found.get("origins", {}).items()}
+    return {
+        **config,
+        "train": {**config.get("train", {}), **found.get("train", {})},
+        "origins": {**config.get("origins", {}), **origins},
+    }
+
+
 def _is_after(row: Record, last_step: int) -> bool:
     step = row.get("step", 0)
     return is_number(step) and step > last_step
@@ -213,9 +251,10 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     """
     import shutil  # slow to import, and only `run` makes runs
 
-    hidden = final.with_name(f".{final.name}.making")
+    hidden = hidden_directory(final)
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(final.parent)
         hidden.mkdir()
     except OSError as error:
         hint = "set RAMPUP_RUNS to a directory that you can write"
@@ -227,8 +266,10 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
         write_new(made.run_file, run)
         yield made
         if alone:
-            sync_files(hidden)
+            sync_tree(hidden)
         hidden.rename(final)
+        if alone:
+            sync(final.parent)
     except OSError as error:
         shutil.rmtree(hidden, ignore_errors=True)
         hint = f"check the free space: df -h {final.parent}"
@@ -236,6 +277,20 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
+
+
+def hidden_directory(final: Path) -> Path:
+    """Return where a run directory is made before anybody sees it."""
+    return final.with_name(f".{final.name}{MAKING}")
+
+
+def remove_abandoned(root: Path) -> None:
+    """Remove what processes that were killed while they made a run have left, a day later."""
+    import shutil
+
+    abandoned = [path for path in root.glob(f".*{MAKING}") if age_of_file(path) > ABANDONED_AFTER_S]
+    for path in abandoned:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def fill_run(

@@ -30,7 +30,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_new(path: Path, value: Any) -> None:
-    """Write a file of a directory that nobody sees yet. The caller may `sync_files` before it shows
+    """Write a file of a directory that nobody sees yet. The caller may `sync_tree` before it shows
     the directory."""
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
@@ -44,15 +44,24 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sync_files(directory: Path) -> None:
-    """Bring the files of a directory to the disk: a crash after that leaves none of them empty."""
-    for path in directory.iterdir():
-        if path.is_file():
-            sync(path)
+def sync_tree(directory: Path) -> None:
+    """Bring a directory and all below it to the disk: a crash after that leaves nothing empty."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = Path(folder, name)
+            if not path.is_symlink() and path.is_file():
+                sync(path)
+        sync(Path(folder))
+
+
+def name_beside(path: Path) -> Path:
+    """Return a name for a file that will take the place of another one. No two processes have the
+    same, not even on two machines."""
+    return path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
 
 
 def write_text(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = name_beside(path)
     with open(beside, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -94,7 +103,7 @@ def is_stream(path: Path) -> bool:
 
 def replace_file(path: Path, content: bytes) -> None:
     # fits where the name itself only just does
-    beside = path.with_name(f".rampup-{os.getpid()}.making")
+    beside = path.with_name(f".rampup-{os.urandom(6).hex()}.making")
     try:
         beside.write_bytes(content)
         os.replace(beside, path)

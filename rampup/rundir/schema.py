@@ -134,6 +134,7 @@ EVALUATION: Schema = {
     **dict.fromkeys(("weights", "graph"), is_table_list),
     "samples": is_text,
 }
+SETTINGS: Schema = dict.fromkeys(("train", "origins"), is_table)
 METRICS: Schema = {"step": is_number, "t": is_moment}
 SAMPLE: Schema = {
     "t": is_moment,

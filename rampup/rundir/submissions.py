@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rampup.core import processes
 from rampup.errors import Refused
-from rampup.rundir import records, schema
+from rampup.rundir import clocks, records, schema
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 
@@ -127,15 +127,14 @@ def find_open(rows: Iterable[Record]) -> Record | None:
     return found and schema.drop_foreign(found, schema.CONTROL)
 
 
-def is_in_progress(record: Record) -> bool:
+def is_in_progress(record: Record, file: Path) -> bool:
     """Return whether a process that claimed a start, or the program that it started for it, may
-    still be at work."""
+    still be at work; `file` is where it wrote that down."""
     if processes.is_alive(record) or processes.is_alive(record.get("program") or {}):
         return True
     if record.get("host") in (None, processes.host()):  # rampup 0.1.0 names no process
         return False
-    age_s: float = time.time() - record.get("t", 0.0)
-    return age_s < ABSENT_S
+    return clocks.age_of_file(file) < ABSENT_S
 
 
 def is_being_started(run: RunDir) -> bool:
@@ -148,7 +147,7 @@ def is_being_started(run: RunDir) -> bool:
     # the scheduler of this machine records no number: a process started after the claim is its
     if any(row.get("t", 0.0) >= claim.get("t", 0.0) for row in rows):
         return False
-    return is_in_progress(claim)
+    return is_in_progress(claim, claim_file(run, number))
 
 
 @contextlib.contextmanager

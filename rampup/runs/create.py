@@ -5,7 +5,8 @@ import getpass
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,16 @@ def create_run(
     checked: CheckedPlan, take_code: Take = take, study: Mapping[str, Any] = NO_STUDY
 ) -> RunDir:
     """Make the directory of a run; `take_code` copies the user's code into it."""
+    with making_run(checked, take_code, study) as run:
+        return run
+
+
+@contextmanager
+def making_run(
+    checked: CheckedPlan, take_code: Take, study: Mapping[str, Any] = NO_STUDY
+) -> Iterator[RunDir]:
+    """Make the directory of a run, complete but hidden while the block runs. An error in the block
+    leaves nothing."""
     plan, run = checked.plan, RunDir(checked.plan.run_dir)
     identity = {
         "id": run.id,
@@ -53,7 +64,7 @@ def create_run(
     }
     with rundir.create_run(run.path, identity, alone=study is NO_STUDY) as made:
         fill(made, plan, take_code)
-    return run
+        yield run
 
 
 def fill(made: RunDir, plan: Plan, take_code: Take) -> None:

@@ -21,11 +21,11 @@ from rampup.config.recipes import load as load_recipe
 from rampup.config.recipes import read as read_recipe
 from rampup.config.tables import RESOURCES, Table
 from rampup.config.targets import lightning as targets
-from rampup.core import environment, processes
+from rampup.core import environment
 from rampup.core.engines import is_target
 from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
 from rampup.errors import Refused
-from rampup.rundir import records, submissions
+from rampup.rundir import locks, records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs.create import (
     Take,
@@ -196,8 +196,8 @@ def may_be_submitted(run: RunDir, number: int) -> bool:
     rows = run.control()
     if submissions.find_open(rows) is not None:
         return True
-    started = [row for row in rows if row.get("what") == "submitted" and not row.get("waits")]
-    return any(row.get("number") == number for row in started)
+    mine = [row for row in rows if row.get("number") == number]
+    return bool(mine) and mine[-1].get("what") == "submitted" and not mine[-1].get("waits")
 
 
 def end_leftovers(run: RunDir, next_cluster: Cluster | None = None) -> None:
@@ -287,33 +287,5 @@ def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
 @contextlib.contextmanager
 def resume_alone(run: RunDir) -> Iterator[None]:
     """Two people who resume one run at the same moment: the second is refused."""
-    with pid_lock(run.path / ".resuming", f"run {run.id} is being resumed already"):
+    with locks.hold(run.lock_file, f"run {run.id} is being resumed already"):
         yield
-
-
-@contextlib.contextmanager
-def pid_lock(mark: Path, told: str) -> Iterator[None]:
-    """A file that one process has at a time; it names that process, so that one that died does not
-    keep it."""
-    while True:
-        try:
-            descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            break
-        except FileExistsError:
-            other = records.read_json(mark)
-            if other.get("host") != processes.host() or processes.is_alive(other):
-                raise Refused(told, f"if that is not so: rm {mark}") from None
-            # who made it died; only one of us can take it away
-            with contextlib.suppress(FileNotFoundError):
-                mark.rename(stale := mark.with_name(f"{mark.name}-{os.getpid()}"))
-                stale.unlink()
-        except OSError as error:
-            raise Refused(
-                f"can't write {mark.parent}: {error.strerror}", "only its owner can start a run"
-            ) from None
-    try:
-        os.write(descriptor, msgspec.json.encode(processes.identify(os.getpid())))
-        os.close(descriptor)
-        yield
-    finally:
-        mark.unlink(missing_ok=True)

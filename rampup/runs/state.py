@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rampup.config.clusters import of_run
 from rampup.core import processes
 from rampup.errors import RampupError, Refused, SchedulerError
-from rampup.rundir import submissions
+from rampup.rundir import clocks, submissions
 from rampup.rundir.failures import explain_failure
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
@@ -105,7 +105,11 @@ def states_of(
         question = Question(job_key(job.job, job.name), seen, packed)
         questions.setdefault(job.cluster, []).append(question)
     for cluster, asked in questions.items():
-        scheduler, answer = ask(cluster, asked[0].seen.run, [each.key for each in asked], fresh_s)
+        keys, began = [each.key for each in asked], time.time()
+        scheduler, answer = ask(cluster, asked[0].seen.run, keys, fresh_s)
+        is_kept = answer.t < began and not answer.problem
+        if is_kept and any(has_begun_since(each, answer) for each in asked):
+            scheduler, answer = ask(cluster, asked[0].seen.run, keys, 0.0)
         for key, seen, packed in asked:
             judge = state_of_packed if packed else state_from_scheduler
             known = find_known_job(seen.run, key, scheduler, answer)
@@ -127,7 +131,7 @@ def find_submissions(runs: Iterable[Observation]) -> dict[Path, State]:
         asked = submissions.find_open(run.control())
         if asked is None:
             continue
-        if submissions.is_in_progress(asked):
+        if submissions.is_in_progress(asked, run.control_file):
             found[run.path] = State("pending", cause="it is being submitted")
         else:
             lost.setdefault(asked.get("cluster", ""), []).append((run, asked))
@@ -192,6 +196,14 @@ def ask(cluster: str, run: RunDir, keys: Iterable[str], fresh_s: float) -> tuple
     except RampupError:  # a sandbox that was taken down, and its jobs with it
         return find_recorded(kept.get("scheduler")), Answer({}, time.time())
     return scheduler, scheduler.ask(profile, keys, fresh_s)
+
+
+def has_begun_since(question: Question, answer: Answer) -> bool:
+    """Whether a kept answer says that the job waits, while its attempt says that it runs: the
+    answer may be from before its start."""
+    job, facts = answer.jobs.get(question.key), question.seen.facts
+    waits = job is not None and not job.ended and not job.running
+    return waits and bool(facts) and "outcome" not in facts
 
 
 def find_known_job(run: RunDir, key: str, scheduler: Scheduler, answer: Answer) -> Job | None:
@@ -268,7 +280,9 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     if submitted.get("waits") and run.cancelled_after(since):  # its turn in a study will not come
         return State("cancelled", None, "it was cancelled")
     is_elsewhere = submitted.get("host") != processes.host()
-    if processes.is_alive(submitted) or (is_elsewhere and time.time() - since < SILENT_AFTER_S):
+    if processes.is_alive(submitted) or (
+        is_elsewhere and clocks.age_of_file(run.control_file) < SILENT_AFTER_S
+    ):
         return State("pending")
     cause = torn if has_no_record else "its launcher ended before it could say what it does"
     return state_of_the_gone(run, since, cause)

@@ -61,5 +61,5 @@ def wait_for_submission(run: RunDir) -> None:
 def is_being_submitted(run: RunDir) -> bool:
     asked = submissions.find_open(run.control())
     return submissions.is_being_started(run) or (
-        asked is not None and submissions.is_in_progress(asked)
+        asked is not None and submissions.is_in_progress(asked, run.control_file)
     )

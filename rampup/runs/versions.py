@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from rampup.core.environment import kind_of
+from rampup.core.secrets import HIDDEN, is_secret_variable
 
 PACKAGES = (
     "rampup",
@@ -45,7 +46,6 @@ NAMES = (
     "USER",
     "HOME",
 )
-SECRET = ("TOKEN", "SECRET", "PASS", "KEY", "CREDENTIAL", "AUTH")
 ASK = """
 import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -125,9 +125,6 @@ def variables() -> dict[str, str]:
         if name in NAMES or name.startswith(PREFIXES)
     }
     return {
-        name: "(not shown)" if _is_secret(name) else value for name, value in sorted(chosen.items())
+        name: HIDDEN if is_secret_variable(name) else value
+        for name, value in sorted(chosen.items())
     }
-
-
-def _is_secret(name: str) -> bool:
-    return any(word in name.upper() for word in SECRET)

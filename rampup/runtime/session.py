@@ -19,13 +19,10 @@ the loop to the user.
 
 import atexit
 import contextlib
-import operator
 import os
 import sys
 import time
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -39,6 +36,7 @@ from rampup.runtime.checkpoints.saving import Snapshot
 from rampup.runtime.checkpoints.store import CheckpointStore, format_resumed
 from rampup.runtime.context import RankContext, read_context
 from rampup.runtime.job import open_saving
+from rampup.runtime.own_settings import OwnSettings, collect_settings
 from rampup.runtime.stop import open_stop_flag
 from rampup.runtime.storage import StorageError, say
 from rampup.runtime.telemetry.metrics import (
@@ -46,9 +44,9 @@ from rampup.runtime.telemetry.metrics import (
     MetricsWriter,
     NoEvents,
     NoMetrics,
-    to_plain,
 )
 from rampup.runtime.telemetry.progress import NoProgress, Progress
+from rampup.runtime.telemetry.rows import check_step, read_row
 from rampup.runtime.telemetry.sampler import sample_this_node
 from rampup.runtime.telemetry.tensorboard import NoTensorBoard, TensorBoard
 
@@ -59,23 +57,24 @@ class Run:
     """One rank's view of a run. Made by `init`; every method does nothing harmful on ranks other
     than 0."""
 
-    def __init__(self, context: RankContext, config: Settings) -> None:
+    def __init__(self, context: RankContext, settings: OwnSettings) -> None:
         self._stop = open_stop_flag(context)  # before any thread is started
         self.rank = context.rank
         self.local_rank = context.local_rank
         self.world_size = context.world_size
-        self.config = config
+        self.config = Settings(settings.values)
         self.dir = context.run_dir
         """The run directory; None outside rampup."""
-        self.tensorboard = _open_tensorboard(context, config)
+        self.tensorboard = _open_tensorboard(context, settings)
         """For pictures and PR curves; what is logged gets there by itself."""
         self._metrics, self._events, self._progress = _open_writers(context, self.tensorboard)
         self._progress.begin(
-            _read_count(config, "steps"), _read_count(config, "epochs"), lambda: None
+            _read_count(settings, "steps"), _read_count(settings, "epochs"), lambda: None
         )
         self._unseen: tuple[int, dict[str, Any]] | None = None
         self.step = 0
         """The step from which `resume` continued; 0 when the loop begins anew."""
+        self._next_step = 1
         self._context, self._stopping, self._logged = context, False, 0
         self._store = _open_store(context)
         self._saving = (
@@ -85,17 +84,20 @@ class Run:
         )
         self._open = True
 
-    def log(self, step: int, **values: Any) -> None:
-        """Write a row of metrics, by rank 0 alone."""
+    def log(
+        self, row: Mapping[str, Any] | int | None = None, /, step: int | None = None, **metrics: Any
+    ) -> None:
+        """Write a row of metrics, by rank 0 alone: `run.log({"loss": 0.5})`, with `step=3` or
+        without, or `run.log(step=3, loss=0.5)`.
+
+        Without a step the row gets the one after the last row; after `resume`, the one after the
+        resumed step.
+        """
         if not self._open:
             raise RampupError("run.log() after run.finish()", "log before finishing")
-        if "t" in values:
-            raise RampupError(
-                "run.log(t=...): `t` is the time of the row", "give your value another name"
-            )
-        values = {name: to_plain(value) for name, value in values.items()}
+        step, values = read_row(row, step, metrics, self._next_step)
         self._metrics.write(step, **values)
-        self._logged = step
+        self._logged, self._next_step = step, step + 1
         shown = self._progress.report(step, values)
         self._unseen = None if shown else (step, values)
 
@@ -121,7 +123,7 @@ class Run:
         """
         if not self._open:
             raise RampupError("run.save() after run.finish()", "save before finishing")
-        step = _check_step(step)
+        step = check_step(step, "run.save", "run.save(state, step): count steps from 1")
         if self._saving is None or self.rank != 0:
             return
         with self._saving.count_stall():
@@ -141,7 +143,7 @@ class Run:
         step = torch_group.first_rank_value(newest.step if newest else -1)
         if step < 0:
             return None
-        self.step = step
+        self.step, self._next_step = step, step + 1
         self._events.write("resumed", step=step)
         if self.rank == 0:
             say(format_resumed(step, []))
@@ -197,11 +199,14 @@ class Run:
             self.close()
 
 
-def init(**defaults: Any) -> Run:
-    """Start a run, or join the one that rampup has started. `defaults` hold for settings that were
-    not given."""
+def init(settings: object = None, /, **defaults: Any) -> Run:
+    """Start a run, or join the one that rampup has started.
+
+    `settings` is a dict or argparse's Namespace; it and `defaults` hold for settings that were not
+    given otherwise. All are recorded with their origin.
+    """
     context = read_context()
-    run = _start(context, defaults)
+    run = _start(context, settings, defaults)
     if context.run_dir:
         _report_failures(run, RunDir(context.run_dir).attempt(context.attempt))
         sample_this_node(context)
@@ -209,39 +214,22 @@ def init(**defaults: Any) -> Run:
     return run
 
 
-def _start(context: RankContext, defaults: dict[str, Any]) -> Run:
+def _start(context: RankContext, given: object, defaults: dict[str, Any]) -> Run:
+    settings = collect_settings(_read_config(context), given, defaults)
     try:
-        return Run(context, Settings({**defaults, **_read_settings(context)}))
+        if context.rank == 0 and context.run_dir:
+            settings.record(RunDir(context.run_dir).attempt(context.attempt))
+        return Run(context, settings)
     except StorageError as error:  # the run directory is at fault, not the script
         if context.run_dir is None:
             raise
         _exit_with(error, RunDir(context.run_dir).attempt(context.attempt), context.rank)
 
 
-def _check_step(step: Any) -> int:
-    try:
-        number = -1 if isinstance(step, bool) else operator.index(step)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise RampupError(
-            f"run.save(state, {step!r}): a step is a whole number, 0 or more", "count steps from 1"
-        )
-    return number
-
-
-def _read_count(config: Settings, name: str) -> int | None:
+def _read_count(settings: OwnSettings, name: str) -> int | None:
     """Return the setting that says how long the loop will be, if the user has one of that name."""
-    value = config.get(name)
+    value = settings.values.get(name)
     return value if isinstance(value, int) else None
-
-
-def _read_settings(context: RankContext) -> dict[str, Any]:
-    return {**_read_script_settings(), **_read_run_settings(context)}
-
-
-def _read_run_settings(context: RankContext) -> dict[str, Any]:
-    return dict(_read_config(context).get("train", {}))
 
 
 def _read_config(context: RankContext) -> Record:
@@ -259,26 +247,10 @@ def _open_store(context: RankContext) -> CheckpointStore | None:
     return store
 
 
-def _read_script_settings() -> dict[str, Any]:
-    folder = Path(sys.argv[0] or ".").absolute().parent
-    for name in ("recipe.toml", "rampup.toml"):
-        if (folder / name).is_file():
-            return _read_train_table(folder / name)
-    return {}
-
-
-def _read_train_table(file: Path) -> dict[str, Any]:
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8")).get("train", {})
-    except tomllib.TOMLDecodeError as error:
-        raise RampupError(f"{file} is not valid TOML: {error}", "correct that line") from None
-    return dict(found)
-
-
-def _open_tensorboard(context: RankContext, config: Settings) -> NoTensorBoard:
+def _open_tensorboard(context: RankContext, settings: OwnSettings) -> NoTensorBoard:
     if context.rank != 0 or context.run_dir is None:
         return NoTensorBoard()
-    return TensorBoard(RunDir(context.run_dir), context.attempt, config)
+    return TensorBoard(RunDir(context.run_dir), context.attempt, settings.to_stored())
 
 
 def _open_writers(

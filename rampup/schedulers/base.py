@@ -16,6 +16,7 @@ from msgspec import Struct, to_builtins
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import Refused
+from rampup.rundir import clocks
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 
@@ -108,7 +109,11 @@ class Answer(Struct):
 
     @property
     def age_s(self) -> float:
-        return time.time() - self.t
+        return clocks.age(self.t)
+
+    def is_fresh(self, fresh_s: float) -> bool:
+        """Whether it is younger than that. One from the future is not: a clock was ahead."""
+        return 0.0 <= time.time() - self.t < fresh_s
 
 
 class Usage(Struct, frozen=True, kw_only=True):

@@ -101,6 +101,8 @@ def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes], before_us: in
         readable, _, _ = select.select([launcher.stderr], [], [], 0.02)
         if readable and launcher.poll() is not None:
             said = launcher.stderr.read().decode(errors="replace").strip()
+            number, _ = submissions.newest_claim(run)
+            run.record("not submitted", number=number, why="its launcher ended at once")
             raise SchedulerError(
                 f"the launcher of {run.id} ended at once: {said[-500:]}", f"see {run.path}"
             )

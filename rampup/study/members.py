@@ -6,6 +6,7 @@ A run says itself, in run.json, to which study it belongs and which point of it 
 is stored.
 """
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,9 +20,10 @@ from rampup.core.spec import RunSpec
 from rampup.diagnose.preflight import accept_alike
 from rampup.errors import Refused, UsageError, nearest
 from rampup.rundir import find as runs
-from rampup.rundir.files import RunDir
+from rampup.rundir import submissions
+from rampup.rundir.files import RunDir, hidden_directory
 from rampup.runs import resume
-from rampup.runs.create import create_run, plan_new_run
+from rampup.runs.create import making_run, plan_new_run
 from rampup.runs.state import State, observe, states_of
 from rampup.study.code import SharedCode
 from rampup.study.grid import Point
@@ -39,6 +41,11 @@ class Study(Struct, frozen=True):
     def folder(self) -> Path:
         """Scripts of jobs that serve several runs."""
         return self.root / "studies" / self.name
+
+    @property
+    def points(self) -> Path:
+        """Which run has which point: links that are made once."""
+        return self.folder / "points"
 
     @property
     def mark(self) -> Path:
@@ -126,7 +133,32 @@ class Ids:
 def make(study: Study, point: Point, run_id: str, code: SharedCode) -> RunDir:
     about = {"study": study.name, "point": point.values, "point_id": point.id}
     checked = accept_alike(plan_new_run(point.spec, study.root, run_id))
-    return create_run(checked, code.take, about)
+    with making_run(checked, code.take, about) as run:
+        claim_point(study, point, run)
+    return run
+
+
+def claim_point(study: Study, point: Point, run: RunDir) -> None:
+    """Claim a point for a run that nobody sees yet, by a link that only one process can make. The
+    claim of a run that is gone, or was never finished, does not count."""
+    study.points.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        link = study.points / f"{point.id}.{number}"
+        try:
+            link.symlink_to(os.path.relpath(run.path, study.points))
+            return
+        except FileExistsError:
+            if is_claimed(study.root / os.path.basename(os.readlink(link))):
+                raise Refused(
+                    f"the study {study.name} is being started by another process",
+                    "wait until it is done, then the same sweep",
+                ) from None
+
+
+def is_claimed(other: Path) -> bool:
+    """Return whether a run exists, or is being made."""
+    hidden = RunDir(hidden_directory(other))
+    return other.exists() or (hidden.path.exists() and submissions.is_being_started(hidden))
 
 
 def rebuild_spec(run: RunDir, spec: RunSpec) -> RunSpec:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rampup import rank
+from rampup.export.tracker import read_source
 from rampup.rundir import files as rundir
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import write_json
@@ -159,6 +160,23 @@ def test_a_file_of_settings(cli) -> None:
     assert cli.run_command("python", "train.py")["metrics"]["seen"] == 0.5, (
         "the file beside the script counts too"
     )
+
+
+def test_the_settings_of_a_loop_are_shown_listed_and_exported(cli) -> None:
+    cli.script("import rampup\nrun = rampup.init(lr=0.1, steps=5)\nrun.log({'loss': 0.5})", "t.py")
+    (cli.cwd / "rampup.toml").write_text("[train]\nsteps = 9\n")
+    run = cli.run_command("python", "t.py", options=("epochs=3",))
+    shown = cli("show").stdout
+    for name, value, origin in (
+        ("lr", "0.1", "rampup.init"),
+        ("steps", "9", "rampup.toml"),
+        ("epochs", "3", "command line"),
+    ):
+        assert [name, value, *origin.split()] in [line.split() for line in shown.splitlines()]
+    assert cli.json("show")["config"]["train"] == {"epochs": 3, "lr": 0.1, "steps": 9}
+    (row,) = cli.json("list", "--columns", "lr,steps")
+    assert row["columns"] == {"lr": 0.1, "steps": 9}
+    assert read_source(RunDir(run["dir"])).settings == {"epochs": 3, "lr": 0.1, "steps": 9}
 
 
 def test_rows_are_on_the_disk_within_seconds_and_after_a_cancel(cli, eventually) -> None:

@@ -107,10 +107,11 @@ def test_the_end_is_equal_bit_for_bit(cases: dict[str, Case], name: str) -> None
 
 def test_a_damaged_checkpoint_costs_an_interval_and_nothing_else(cases: dict[str, Case]) -> None:
     torn = cases["torn-2"]
-    (warning,) = [line for line in torn.log(0).splitlines() if "damaged" in line]
+    warning, aside = [line for line in torn.log(0).splitlines() if "damaged" in line]
     assert warning.endswith(
         "step-8 is damaged: state.pt is not what was written; trying the one before"
     )
+    assert aside.endswith("step-8 is damaged: set aside as damaged-step-8")
     assert torn.attempt.resume_step() == 6
     assert_equal(cases["whole-2"].state(), torn.state())
     assert sorted(path.name for path in torn.run.checkpoints.iterdir())[-1] == "step-20"

@@ -20,7 +20,9 @@ def odd(cli: Any, sandbox: Sandbox, tmp_path: Path) -> Any:
     """The command line with that sbatch; without ODD_SBATCH it is the real one."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    shutil.copy(PROGRAMS / "sbatch.sh", folder / "sbatch")
+    for program in ("sbatch", "squeue", "sacct"):
+        shutil.copy(PROGRAMS / f"{program}.sh", folder / program)
+        (folder / program).chmod(0o755)
     cli.env["PATH"] = f"{folder}:{cli.env['PATH']}"
     return cli
 
@@ -127,6 +129,18 @@ def test_an_answer_that_is_not_an_id(odd: Any, sandbox: Sandbox, how: str) -> No
     assert process.returncode == 0, err
     (job,) = jobs_of(sandbox, name)
     assert f"submitted as job {job}" in err
+    check_one_job(odd, sandbox, name)
+
+
+@pytest.mark.parametrize("how", ["says nothing", "fails afterwards"])
+def test_a_job_that_nobody_sees_at_first(odd: Any, sandbox: Sandbox, how: str) -> None:
+    """Without a refusal by sbatch itself nobody may write down that there is no job."""
+    name = f"late{how.replace(' ', '')}"
+    odd.env.update(ODD_SQUEUE="says nothing", ODD_SACCT="says nothing")
+    process = begin(odd, how, *run_words(sandbox, name))
+    _, err = process.communicate(timeout=60)
+    odd.env.update(ODD_SQUEUE="", ODD_SACCT="")
+    assert process.returncode == 4 and "gave no job" in err, err
     check_one_job(odd, sandbox, name)
 
 

@@ -31,7 +31,7 @@ class NoMetrics:
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}
 
-    def write(self, step: int, **values: Any) -> None:
+    def write(self, step: int, /, **values: Any) -> None:
         """Write one row: where the run is, and what was measured there."""
 
     def flush(self) -> None:
@@ -59,7 +59,7 @@ class MetricsWriter(NoMetrics):
         self._closed = threading.Event()
         threading.Thread(target=self._flush_regularly, name="rampup-metrics", daemon=True).start()
 
-    def write(self, step: int, **values: Any) -> None:
+    def write(self, step: int, /, **values: Any) -> None:
         if self._failure:
             raise self._failure
         row = {

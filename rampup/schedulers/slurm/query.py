@@ -6,7 +6,6 @@ ended job is never asked for again, and when Slurm does not answer, the last kno
 there with its age.
 """
 
-import os
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ import msgspec
 from rampup.core import paths as places
 from rampup.core.spec import Cluster
 from rampup.errors import SchedulerError
+from rampup.rundir.records import name_beside
 from rampup.schedulers.base import Answer, Canceller, job_key
 from rampup.schedulers.slurm.commands import call
 from rampup.schedulers.slurm.jobs import SlurmJob
@@ -39,7 +39,7 @@ def ask(cluster: Cluster, keys: Iterable[str], fresh_s: float) -> SlurmAnswer:
     """What is known of these jobs, not older than `fresh_s` if Slurm answers."""
     wanted, known = set(keys), read_cache(cluster)
     going_on = {job for job in wanted if job not in known.jobs or not known.jobs[job].ended}
-    if not going_on or (known.age_s < fresh_s and going_on <= set(known.jobs)):
+    if not going_on or (known.is_fresh(fresh_s) and going_on <= set(known.jobs)):
         return known if going_on else SlurmAnswer(known.jobs, time.time())
     try:
         found = squeue(cluster)
@@ -136,7 +136,7 @@ def write_cache(cluster: Cluster, answer: SlurmAnswer) -> None:
     """Disposable: when it can't be written, Slurm is asked again next time."""
     file = cache_file(cluster)
     jobs = dict(list(answer.jobs.items())[-KEPT_JOBS:])
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    beside = name_beside(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(msgspec.json.encode(SlurmAnswer(jobs, answer.t)))

@@ -114,7 +114,8 @@ def submit_script(
                 call(cluster, ["scancel", extra], SCANCEL_S)
             return jobs[0]
         if not answer.may_retry:
-            raise Rejected(f"sbatch gave no job: {answer.said}", f"see {script}")
+            # not a refusal: squeue and sacct may be late, so the submission stays open
+            raise SchedulerError(f"sbatch gave no job: {answer.said}", f"see {script}")
     raise SchedulerError(
         f"sbatch did not get through, {TRIES} times: {answer.said}",
         f"is {cluster.name} up? scontrol ping",

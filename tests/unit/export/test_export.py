@@ -182,7 +182,8 @@ def test_it_is_what_the_live_mirror_wrote_and_pictures_are_kept(cli: Any) -> Non
         file.unlink()
     live = Attempt(run, 1, lr=0.1)
     for row in ROWS:
-        live.metrics.write(**{name: value for name, value in row.items() if name != "t"})
+        values = {name: value for name, value in row.items() if name not in ("step", "t")}
+        live.metrics.write(row["step"], **values)
     live.tensorboard.image(7, "images", png())
     live.tensorboard.pr_curve(8, "curve", [[1, 0], [1, 0], [0, 1], [0, 1]])
     live.events.write("end", metrics={}, best=None)

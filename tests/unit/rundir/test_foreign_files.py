@@ -44,6 +44,7 @@ def make(root: Path, run_id: str = "aaaaaa") -> RunDir:
         "pid_start": 1,
     }
     run.control_file.write_text(json.dumps(submitted) + "\n")
+    os.utime(run.control_file, (T0, T0))
     attempt.facts_file.write_text(json.dumps(FACTS))
     attempt.metrics_file.write_text('{"step": 5, "loss": 0.5, "t": 1794804970}\n')
     attempt.rank_log(0).write_text("all went well\n")
@@ -102,6 +103,7 @@ def test_an_attempt_without_a_word_that_was_handed_over_is_not_torn(tmp_path: Pa
     run.record(
         "submitted", scheduler="local", host="x", boot="b", pid=8, pid_start=2, t=time.time() - 999
     )
+    os.utime(run.control_file, (T0, T0))
     assert state_of(run).cause == "its launcher ended before it could say what it does"
 
 

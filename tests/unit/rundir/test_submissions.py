@@ -83,6 +83,7 @@ def test_a_process_of_another_host_counts_for_some_minutes(run: RunDir) -> None:
     assert submissions.is_being_started(run)
     past = time.time() - 2 * submissions.ABSENT_S
     records.write_json(submissions.claim_file(run, 3), {"t": past, **other})
+    os.utime(submissions.claim_file(run, 3), (past, past))
     assert not submissions.is_being_started(run)
 
 
@@ -93,9 +94,9 @@ def test_the_program_outlives_its_caller(run: RunDir) -> None:
     run.record("submitting", **asked)
     gate.open()
     row = submissions.find_open(run.control())
-    assert row is not None and submissions.is_in_progress(row)
+    assert row is not None and submissions.is_in_progress(row, run.control_file)
     gate.kill()
-    assert not submissions.is_in_progress(row)
+    assert not submissions.is_in_progress(row, run.control_file)
     submissions.record_submitted(run, row, "7")
     assert submissions.find_open(run.control()) is None
     assert (run.recorded("submitted") or {})["job"] == "7"

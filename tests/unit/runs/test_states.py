@@ -100,6 +100,25 @@ def test_files_and_slurm_together(
     assert found.cause or state in ("running", "completed", "pending")
 
 
+def test_a_kept_answer_from_before_the_start_is_asked_for_anew(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(run)
+    attempt(run, BEGUN)
+    key, asked = job_key("7", "it-abc234"), []
+
+    def answer(_: Cluster, keys: Any, fresh_s: float) -> SlurmAnswer:
+        asked.append(fresh_s)
+        if fresh_s:
+            return SlurmAnswer({key: SlurmJob("PENDING")}, time.time() - 1)
+        return SlurmAnswer({key: SlurmJob("RUNNING")}, time.time())
+
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
+    monkeypatch.setattr(slurm_query, "ask", answer)
+    assert states.state_of(run).name == "running"
+    assert asked == [states.FRESH_S, 0.0]
+
+
 @pytest.mark.parametrize(
     ("facts", "state"), [(FAILED, "failed"), (COMPLETED, "completed"), (STOPPED, "timeout")]
 )

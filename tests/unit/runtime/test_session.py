@@ -159,6 +159,110 @@ def test_logging_after_the_end_is_refused(script: Script) -> None:
     assert done.returncode == 1 and "run.log() after run.finish()" in done.stderr
 
 
+# settings -----------------------------------------------------------------------------------------
+
+PARSING = """
+import argparse, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--batch-size", type=int, default=32)
+sys.argv += ["--batch-size=64"]
+run = rampup.init(parser.parse_args(), api_key="abc", max_tokens=7, path=__import__("pathlib").Path("/x"))
+assert run.config.api_key == "abc"
+print(run.config.lr, run.config.batch_size, run.config.steps)
+"""
+
+
+def test_the_settings_are_recorded_with_their_origin(script: Script) -> None:
+    (script.folder / "rampup.toml").write_text("[train]\nbatch_size = 8\nsteps = 5\n")
+    done = script(PARSING, inside={"lr": 0.2})
+    assert (done.returncode, done.stdout) == (0, "0.2 64 5\n"), done.stderr
+    config = script.run.used_config
+    origins = {name: config["origins"][f"train.{name}"] for name in config["train"]}
+    assert {name: (config["train"][name], origins[name]) for name in origins} == {
+        "lr": (0.2, "command line"),
+        "batch_size": (64, "command line"),
+        "steps": (5, "rampup.toml"),
+        "api_key": ("(not shown)", "rampup.init"),
+        "max_tokens": (7, "rampup.init"),
+        "path": ("/x", "rampup.init"),
+    }
+    files = [path for path in script.run.path.rglob("*") if path.is_file()]
+    assert len(files) > 3 and not [path for path in files if b"abc" in path.read_bytes()]
+
+
+def test_settings_may_be_a_dict_and_nothing_else_is_taken(script: Script) -> None:
+    done = script("print(dict(rampup.init({'lr': 1, 'a': 2}, a=3).config))")
+    assert done.stdout == "{'lr': 1, 'a': 3}\n"
+    done = script("rampup.init('lr=1')", inside={})
+    assert "rampup.init('lr=1'): settings are a dict or a Namespace" in done.stderr
+
+
+def test_a_run_without_recorded_settings_reads_as_before(script: Script) -> None:
+    script("rampup.init()", inside={"lr": 0.2})
+    script.attempt.settings_file.unlink()
+    assert script.run.used_config == script.run.config
+    script.attempt.settings_file.write_text('{"train": 3')
+    assert script.run.used_config == script.run.config
+
+
+# rows ---------------------------------------------------------------------------------------------
+
+
+def logged(script: Script) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in script.attempt.metrics()]
+
+
+def test_a_row_is_a_dict_or_keywords_and_a_missing_step_is_counted(script: Script) -> None:
+    text = """
+        run = rampup.init()
+        run.log({"loss": 0.5})
+        run.log({"loss": 0.4}, step=3)
+        run.log({"loss": 0.3})
+        run.log(step=7, loss=0.2)
+        run.log(8, loss=0.1)
+        run.log({"step": 9, "self": 1, "name": True}, loss=0)
+        """
+    done = script(text, inside={})
+    assert done.returncode == 0, done.stderr
+    assert logged(script) == [(1, 0.5), (3, 0.4), (4, 0.3), (7, 0.2), (8, 0.1), (9, 0)]
+
+
+def test_counting_continues_after_the_resumed_step(script: Script) -> None:
+    text = """
+        run = rampup.init()
+        run.resume()
+        run.log({"loss": 0.5})
+        run.save({}, run.step + 1)
+        """
+    for attempt in (1, 2):
+        assert script(text, inside={}, attempt=attempt).returncode == 0
+    assert [row["step"] for row in script.run.history()] == [1, 2]
+
+
+@pytest.mark.parametrize("inside", [{}, None], ids=["under rampup", "outside"])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("step=1.5, loss=1", "a step is a whole number, 0 or more, not 1.5"),
+        ("step='one', loss=1", "a step is a whole number, 0 or more, not 'one'"),
+        ("{'step': True}", "a step is a whole number, 0 or more, not True"),
+        ("{'step': 2}, step=2", "the step is given twice"),
+        ("{'loss': 'high'}", "loss must be one number, not 'high'"),
+        ("step=1, loss=[1, 2]", "loss must be one number, not [1, 2]"),
+        ("{3: 0.5}", "the name of a metric is text, not 3"),
+        ("t=0.5", "`t` is the time of the row"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_refused(
+    script: Script, call: str, message: str, inside: dict[str, Any] | None
+) -> None:
+    done = script(f"rampup.init().log({call})", inside=inside)
+    assert done.returncode == 1 and message in done.stderr
+    assert done.stderr.count("hint: ") == 1
+    assert script.attempt.metrics() == []
+
+
 # checkpoints --------------------------------------------------------------------------------------
 
 COUNTING = """
