@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rampup.cli import output
+from rampup.cli.guesses import RunCommand
 from rampup.cli.options import complete_words, dry_run_option, json_option
-from rampup.cli.run import make_request, resource_options
+from rampup.cli.run import RESOURCE_GROUPS, make_request, on_option, resource_options
 from rampup.config.resolve import resolve
 from rampup.core.spec import RunSpec
 
@@ -25,16 +26,22 @@ if TYPE_CHECKING:
 HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost", "bit for bit")
 
 
-@click.command()
+@click.command(
+    cls=RunCommand,
+    groups={
+        "Faults": ("faults", "kills", "seed"),
+        **RESOURCE_GROUPS,
+        "What happens": ("keep", "dry_run"),
+        "Output": ("as_json",),
+    },
+)
 @click.argument(
     "words",
     nargs=-1,
     shell_complete=complete_words,
     metavar="[RECIPE | FILE.toml] [KEY=VALUE]... [-- CMD]",
 )
-@click.option(
-    "--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to hold it (default: local)."
-)
+@on_option("Where to run it (default: local).")
 @click.option(
     "--fault", "faults", multiple=True, metavar="NAME", help="Only this fault; may be repeated."
 )
@@ -49,7 +56,7 @@ HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost
     type=int,
     default=0,
     show_default=True,
-    help="Decides when the faults come and whom they hit.",
+    help="Random seed: when the faults happen and which ranks they hit.",
 )
 @click.option("--keep", is_flag=True, help="Keep the runs of the drill.")
 @resource_options

@@ -18,7 +18,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from rampup.cli import output
-from rampup.cli.options import complete_run, dry_run_option, json_option
+from rampup.cli.options import complete_run, dry_run_option, json_option, study_option
 from rampup.cli.selection import select_to_read
 from rampup.errors import Refused, UsageError
 
@@ -30,7 +30,10 @@ TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
 
 @click.command()
 @click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
-@click.option("--to", "tracker", type=click.Choice(TRACKERS), required=True, help="Where to.")
+@study_option("Export the runs of this study.")
+@click.option(
+    "--to", "tracker", type=click.Choice(TRACKERS), required=True, help="Format or tracker."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -44,6 +47,7 @@ TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
 @json_option
 def command(
     wanted: tuple[str, ...],
+    study: str | None,
     tracker: str,
     out: Path | None,
     tracking_uri: str | None,
@@ -51,11 +55,11 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """The metrics of runs, to a table or a tracker. RUN is an id or a directory (default: the
+    """Export the metrics of runs to a table or a tracker. RUN is an id or a directory (default: the
     latest).
 
-    All attempts of a run are one story, and an export can be repeated: a tracker has each run once,
-    each point once.
+    All attempts of a run are merged into one history. An export can be repeated: each run and each
+    point is written once.
     """
     from rampup.export.tracker import Target, read_source
 
@@ -66,7 +70,7 @@ def command(
     where = exporter.destination(target)
     if as_json and where == "stdout" and not dry_run:
         raise UsageError("--json and the table both want stdout", "--out FILE for the table")
-    sources = [read_source(run) for run in select_to_read(wanted).runs()]
+    sources = [read_source(run) for run in select_to_read(wanted, study).runs()]
     check_ids(sources)
     if dry_run:
         return show_plan(tracker, where, sources, as_json)

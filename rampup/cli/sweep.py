@@ -10,8 +10,16 @@ import click
 from msgspec.structs import replace
 
 from rampup.cli import follow, output
+from rampup.cli.guesses import RunCommand
 from rampup.cli.options import complete_words, dry_run_option, json_option
-from rampup.cli.run import allocation, make_request, remember, resource_options
+from rampup.cli.run import (
+    RESOURCE_GROUPS,
+    allocation,
+    make_request,
+    place_options,
+    remember,
+    resource_options,
+)
 from rampup.cli.selection import report_states, worst_exit_code
 from rampup.cli.sweep_plan import show_plan
 from rampup.diagnose.checks import machine
@@ -26,35 +34,40 @@ from rampup.study.launch import Launch, Way, check, with_share
 from rampup.study.members import Ids, Member, Study, Todo, counts, members_of
 
 
-@click.command()
+@click.command(
+    cls=RunCommand,
+    groups={
+        **RESOURCE_GROUPS,
+        "What happens": ("pack", "throttle", "dry_run"),
+        "Name and output": ("name", "as_json"),
+    },
+)
 @click.argument(
     "words",
     nargs=-1,
     shell_complete=complete_words,
     metavar="[RECIPE | FILE.toml] [KEY=A,B,...]... [-- CMD]",
 )
+@place_options
 @click.option(
-    "--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local)."
-)
-@click.option(
-    "--name", metavar="STUDY", help="A name for the study (default: the recipe's or the script's)."
+    "--name",
+    "-J",
+    "--job-name",
+    "name",
+    metavar="STUDY",
+    help="A name for the study (default: the recipe's or the script's).",
 )
 @click.option(
     "--pack",
     type=click.IntRange(min=1),
     metavar="K",
-    help="K at a time: inside one job, or on this machine.",
+    help="Run K at a time: inside one job, or on this machine.",
 )
 @click.option(
     "--throttle",
     type=click.IntRange(min=1),
     metavar="N",
     help="On a cluster: at most N of an array at once.",
-)
-@click.option(
-    "--launcher",
-    metavar="L",
-    help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's).",
 )
 @resource_options
 @dry_run_option

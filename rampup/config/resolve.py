@@ -16,6 +16,7 @@ from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
 from rampup.config.recipes import TYPES, check_required, check_settings, flattened
 from rampup.config.recipes import load as load_recipe
+from rampup.config.synonyms import find_synonym
 from rampup.config.tables import CHECKPOINT, RESOURCES, Table, read_toml
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
@@ -168,7 +169,7 @@ def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -
     name = table.get("recipe") if file else request.target
     if name is None:
         raise UsageError(
-            "what shall run? name a recipe, a TOML file, or a command after --",
+            "nothing to run: give a recipe, a TOML file, or a command after --",
             "rampup recipe list",
         )
     return str(name)
@@ -220,13 +221,15 @@ def put_setting(tables: Mapping[str, Table], text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(
-            f"{text!r} is not a setting", "write key=value, and a command of your own after --"
+            f"{text!r} is not a setting", "a setting is KEY=VALUE; a command goes after --"
         )
     name, dot, inner = key.partition(".")
     if dot and key in tables["train"].schema:  # trainer.NAME, of a LightningModule
         name, dot = "train", ""
     if dot and name not in tables:
-        raise Refused(f"unknown table {name!r} in {text!r}", nearest(name, tables))
+        meant = find_synonym(inner, tables["train"].schema)  # trainer.max_epochs, optimizer.lr
+        hint = f"write {meant}={value}" if meant else nearest(name, tables)
+        raise Refused(f"unknown table {name!r} in {text!r}", hint)
     if key in tables and key not in tables["train"].schema and not tables["train"].free:
         raise Refused(
             f"{key} is a table of settings, not one of them: {text!r}",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rampup.config.synonyms import find_synonym
 from rampup.core.spec import Setting, Value
 from rampup.core.units import TIME_FORMS
 from rampup.errors import Refused, nearest
@@ -90,7 +91,7 @@ class Table:
 
     def put_text(self, key: str, text: str, origin: str) -> None:
         """A value from the command line."""
-        setting = self._setting(key, origin)
+        setting = self._setting(key, origin, text)
         self._set(
             key,
             parse_value(setting, text, f"{self.name}.{key}", origin)
@@ -99,12 +100,24 @@ class Table:
             origin,
         )
 
-    def _setting(self, key: str, origin: str) -> Setting | None:
+    def _setting(self, key: str, origin: str, text: str | None = None) -> Setting | None:
         if key not in self.schema and not self.free:
-            raise Refused(
-                f"unknown setting {self.name}.{key} ({origin})", nearest(key, self.schema)
-            )
+            raise Refused(f"unknown setting {self.name}.{key} ({origin})", self._suggest(key, text))
         return self.schema.get(key)
+
+    def _suggest(self, key: str, text: str | None) -> str:
+        """Return what to write in place of an unknown key; `text` is its value on the command
+        line."""
+        meant = find_synonym(key, self.schema)
+        if meant is not None:
+            return f"did you mean {meant}?" if text is None else f"write {meant}={text}"
+        plain = key.replace("-", "_")
+        if self.name == "train" and plain in RESOURCES:
+            option = f"--{plain.replace('_', '-')}"
+            if text is None:
+                return f"write it below [resources], or use {option}"
+            return f"write resources.{plain}={text}, or {option} {text}"
+        return nearest(key, self.schema)
 
     def _set(self, key: str, value: Value, origin: str) -> None:
         self.values[key] = value

@@ -157,6 +157,7 @@ def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: F
     try:
         spec = resolve(replace(request, settings=settings, command=command), cwd, find)
     except RampupError as error:
+        error.hint = restore_values(error, request, texts)
         if settings and not fails_alike(request, texts, error, cwd):
             raise type(error)(
                 f"{error.message}, in the point {' '.join(settings)}", error.hint
@@ -166,6 +167,14 @@ def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: F
         return spec
     # the command of a file
     return replace(spec, command=tuple(filled(word, texts) for word in spec.command))
+
+
+def restore_values(error: RampupError, request: Request, texts: Mapping[str, str]) -> str:
+    """Return the hint with all values of the key that it is about, not those of one point."""
+    for key, text in texts.items():
+        if f"train.{key} (" in error.message or f"{key}={text}" in error.message:
+            return error.hint.replace(f"={text}", f"={whole_text(request.settings, key)}")
+    return error.hint
 
 
 def fails_alike(request: Request, texts: Mapping[str, str], error: RampupError, cwd: Path) -> bool:

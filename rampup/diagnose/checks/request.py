@@ -49,6 +49,13 @@ def size(plan: Plan) -> Iterator[Finding]:
     """How many machines and ranks."""
     spec = plan.spec
     asked, cluster = spec.resources, spec.cluster
+    if plan.scheduler.is_here and asked.nodes > 1:
+        yield _problem(
+            "size",
+            f"--nodes {asked.nodes}: this machine is one node",
+            f"--tasks-per-node {asked.nodes * asked.tasks_per_node}, or --on CLUSTER; "
+            "`rampup sandbox up` makes a cluster here",
+        )
     for key, value, most in (
         ("nodes", asked.nodes, cluster.max_nodes),
         ("tasks_per_node", asked.tasks_per_node, cluster.max_tasks_per_node),
@@ -61,10 +68,6 @@ def size(plan: Plan) -> Iterator[Finding]:
                 f"{key} is {value}, cluster {cluster.name} allows {allowed}",
                 f"--{option} {most or 1}",
             )
-    if plan.scheduler.is_here and asked.nodes > 1:
-        yield _problem(
-            "size", f"nodes is {asked.nodes}, and this is one machine", "--nodes 1, or --on CLUSTER"
-        )
     if plan.scheduler.is_here and (asked.cpus_per_task or 0) > (cpus := machine.cpus().allowed):
         yield _problem(
             "size",
