@@ -29,7 +29,7 @@ TAKEN = (clusters.AUTO, "local")
     },
 )
 def command() -> None:
-    """Where runs can go: list, show, probe."""
+    """List, show and draft cluster profiles."""
 
 
 @command.command("list")
@@ -120,8 +120,8 @@ def probe(save: str | None, force: bool) -> int:
         check_name(save)
         if file.exists() and not force:
             raise Refused(
-                f"there is a profile {save} already: {file}",
-                "another name, or --force to replace it",
+                f"profile {save} exists already: {file}",
+                "choose another name, or add --force to replace it",
             )
     text = draft()
     if save is None:
@@ -138,7 +138,7 @@ def probe(save: str | None, force: bool) -> int:
             f"can't write {file}: {error.strerror}", "rampup cluster probe > FILE"
         ) from None
     print(file)
-    output.next_step(f"look it over, then rampup doctor --on {save}")
+    output.next_step(f"review it, then rampup doctor --on {save}")
     return 0
 
 

@@ -150,7 +150,7 @@ def study_report(study: Study) -> tuple[list[RunDir], "StudyTable"]:
     if len(rows) <= DRAWN:
         about = f"{which.capitalize()} first."
     else:
-        about = f"Of {len(rows)} runs {DRAWN} are drawn: {which}, listed first."
+        about = f"{DRAWN} of {len(rows)} runs are drawn: {which}; they are listed first."
     listed = [*FIRST, *names]
     table = [[cell(row, column) for column in listed] for row in ordered]
     drawn = [row.run for row in ordered[:DRAWN]]

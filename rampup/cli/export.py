@@ -69,7 +69,9 @@ def command(
     check_packages(tracker, exporter.PACKAGES)
     where = exporter.destination(target)
     if as_json and where == "stdout" and not dry_run:
-        raise UsageError("--json and the table both want stdout", "--out FILE for the table")
+        raise UsageError(
+            "--json and the table both go to stdout", "write the table to a file: --out FILE"
+        )
     sources = [read_source(run) for run in select_to_read(wanted, study).runs()]
     check_ids(sources)
     if dry_run:
@@ -93,8 +95,8 @@ def check_options(name: str, tracker: "Tracker", target: "Target") -> None:
         if value is not None and field not in tracker.OPTIONS:
             others = [other for other in TRACKERS if field in load_tracker(other).OPTIONS]
             raise UsageError(
-                f"--{field.replace('_', '-')} means nothing to {name}",
-                f"it is for --to {' or '.join(others)}",
+                f"--{field.replace('_', '-')} does not apply to --to {name}",
+                f"use it with --to {' or '.join(others)}",
             )
 
 
@@ -116,7 +118,7 @@ def check_ids(sources: "Sequence[Source]") -> None:
             both = f"{other.run.path} and {source.run.path}"
             raise Refused(
                 f"two runs have the id {source.id}: {both}",
-                "one is a copy: export the one that is meant",
+                "one is a copy: give the path of the one to export",
             )
 
 
@@ -158,7 +160,7 @@ def show_plan(tracker: str, where: str, sources: "Sequence[Source]", as_json: bo
 def report_export(tracker: "Tracker", where: str, sent: "Sequence[Sent]") -> None:
     for each in sent:
         if tracker.CHANGED:
-            known = tracker.CHANGED if each.written else "known, nothing new"
+            known = tracker.CHANGED if each.written else "up to date"
             words = "new" if each.created else known
             output.say(f"{each.id}: {words}, {output.count(each.written, 'point')} written")
         if each.note:

@@ -215,7 +215,7 @@ def explain_option(ctx: click.Context, args: Sequence[str], error: click.NoSuchO
         line = [*args[:begin], f"{key}={value or 'VALUE'}", *args[end:]]
         return f"settings have no dashes: {write_line(ctx, line)}"
     close = suggest_option(error)
-    dashes = "settings have no dashes, KEY=VALUE; " if takes_words(ctx) else ""
+    dashes = "settings have no dashes: KEY=VALUE; " if takes_words(ctx) else ""
     return close or f"{dashes}{ctx.command_path} --help lists the options"
 
 

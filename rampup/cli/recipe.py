@@ -23,7 +23,7 @@ from rampup.config import recipes
     },
 )
 def command() -> None:
-    """What can be trained."""
+    """List and show recipes: what can be trained."""
 
 
 @command.command("list")

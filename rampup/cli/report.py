@@ -88,10 +88,11 @@ def has_display() -> bool:
 
 def how_to_open(file: Path) -> str:
     """Return the command that shows a page: over ssh it must be copied first."""
-    path = shlex.quote(str(file.absolute()))
     if not has_display() and os.environ.get("SSH_CONNECTION"):
+        path = shlex.quote(str(file.absolute()))
         return f"on your own machine: scp {socket.gethostname()}:{path} ."
-    return f"{'open' if sys.platform == 'darwin' else 'xdg-open'} {path}"
+    opener = "open" if sys.platform == "darwin" else "xdg-open"
+    return f"{opener} {shlex.quote(str(file))}"
 
 
 def report_notes(runs: "Sequence[RunData]") -> None:

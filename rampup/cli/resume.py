@@ -68,8 +68,8 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """Start a run again that was stopped, failed or ran out of time. RUN is an id or a unique
-    prefix; no default.
+    """Resume a run that was stopped, failed or ran out of time. RUN is an id or a unique prefix;
+    there is no default.
 
     \b
     rampup resume 3kx9ab

@@ -36,7 +36,7 @@ name_option = click.option(
     },
 )
 def command() -> None:
-    """A real Slurm of several nodes on this machine."""
+    """Run a real Slurm of several nodes on this machine."""
 
 
 @command.command("up")

@@ -19,16 +19,18 @@ from rampup.schedulers.base import Usage
 
 @click.command()
 @run_argument
-@click.option("--history", is_flag=True, help="The metric rows of all attempts, as one story.")
 @click.option(
-    "--checkpoints", is_flag=True, help="Its checkpoints: step, age, size, which is the best."
+    "--history", is_flag=True, help="Metric rows of all attempts, merged into one history."
 )
 @click.option(
-    "--verify", is_flag=True, help="Read the checkpoints through; exits 1 when one is damaged."
+    "--checkpoints", is_flag=True, help="List its checkpoints: step, age, size, and which is best."
+)
+@click.option(
+    "--verify", is_flag=True, help="Read and verify all checkpoints; exit code 1 if one is damaged."
 )
 @json_option
 def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_json: bool) -> int:
-    """One run: its state, settings, metrics, time. RUN is an id or a prefix of one (default: the
+    """Show one run: state, settings, metrics, time. RUN is an id or a prefix of one (default: the
     latest)."""
     found = runs.find_to_read(run)
     if checkpoints or verify:

@@ -87,7 +87,7 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """One run for every combination of settings; together they are a study.
+    """Start one run for every combination of settings; together they are a study.
 
     \b
     rampup sweep mnist lr=1e-2,1e-3 batch_size=16,32
@@ -95,7 +95,7 @@ def command(
     rampup sweep p=1,2,3 --on sandbox --pack 3 -- python prog.py {p}
 
     KEY=A,B,C is tried with each value; a dotted key reaches any table (resources.nodes=1,2). The
-    same command again starts what is missing or has failed, and leaves alone what is done. `rampup
+    same command again starts what is missing or has failed, and skips what is done. `rampup
     list --study STUDY` compares the runs.
     """
     if launcher:
@@ -135,7 +135,7 @@ def refuse_mixture(points: Sequence[grid.Point], pack: int | None, throttle: int
     clusters = [point.spec.cluster for point in points]
     has_queue = not find_scheduler(clusters[0].scheduler).is_here
     if len({(it.scheduler, it.runs_root, it.slurm_conf, it.slurm_cluster) for it in clusters}) > 1:
-        raise Refused("a study runs in one place", "one sweep for each place")
+        raise Refused("a study runs in one place", "start one sweep per cluster")
     if throttle and (pack or not has_queue):
         raise UsageError("--throttle is for arrays on a cluster", "--pack K runs K at a time")
 
@@ -168,7 +168,7 @@ def submit(
 
 def submitted_words(count: int, jobs: Sequence[str], way: Way) -> str:
     if not jobs:
-        return "nothing is to be started"
+        return "nothing to start"
     listed = ", ".join(jobs[:8]) + (", ..." if len(jobs) > 8 else "")
     kind = output.count(len(jobs), "job" if way.at_once else "array")
     at_once = f", {min(way.at_once, count)} at a time" if way.at_once else ""
@@ -194,7 +194,7 @@ def run_here(
     else:
         report_states({member.known.run: member.known.state for member in now if member.known})
         if interrupted:
-            output.say("stopped; the same command goes on with what is missing")
+            output.say("stopped; the same command starts what is missing")
         next_step(study, members)
     return (
         130
@@ -211,7 +211,7 @@ def plan_words(members: Sequence[Member]) -> str:
     found = counts(members)
     said: dict[Todo, str] = {
         "done": "{} done",
-        "goes on": "{} going on",
+        "goes on": "{} running",
         "again": "{} started again",
         "new": "{} new",
     }

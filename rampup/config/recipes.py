@@ -152,7 +152,7 @@ def settings_of(
         else:
             allowed = ", ".join(get_args(SettingType))
             raise Refused(
-                f"train.{key} in {folder / 'recipe.toml'} has a value of no known type",
+                f"train.{key} in {folder / 'recipe.toml'} has a value of an unsupported type",
                 f"allowed: {allowed}",
             )
     return settings

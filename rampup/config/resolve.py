@@ -209,7 +209,7 @@ def declare(train: Table, own: Mapping[str, Any]) -> None:
     for key, value in own.items():
         if type(value) not in TYPES:
             raise Refused(
-                f"train.{key} has a value of no known type",
+                f"train.{key} has a value of an unsupported type",
                 "use a string, number, true/false or list",
             )
         kind = TYPES[type(value)]
@@ -255,8 +255,8 @@ def apply_dev(tables: Mapping[str, Table], engine: EngineInfo | None) -> None:
     """--dev: one rank of this machine takes one step and validates, and keeps no checkpoint."""
     if engine is None:
         raise Refused(
-            "--dev is for recipes with an engine: a loop of your own decides itself",
-            "shorten it yourself",
+            "--dev needs a recipe with an engine; a custom loop has none",
+            "shorten the loop with a setting, e.g. steps=1",
         )
     for key in ("nodes", "tasks_per_node"):
         tables["resources"].put(key, 1, "--dev")
@@ -353,7 +353,7 @@ def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
         made = msgspec.convert({**msgspec.to_builtins(cluster), **values}, Cluster)
     except msgspec.ValidationError as error:  # a list of something else than words
         raise Refused(
-            f"[cluster]: {error}", "docs/clusters.md lists the keys of a profile"
+            f"[cluster]: {error}", "`rampup cluster show slurm` lists the keys of a profile"
         ) from None
     return made
 
@@ -363,7 +363,7 @@ def check_every(kind: str, table: Table) -> None:
     origin = table.origins["checkpoint.every"]
     if kind != "engine" and origin != "default":
         raise Refused(
-            f"checkpoint.every ({origin}) is for recipes with an engine: a loop of your own says when to save",
+            f"checkpoint.every ({origin}) needs a recipe with an engine; a custom loop decides when to save",
             "call run.save(state, step) where you want it; docs/your-own-loop.md shows it",
         )
 

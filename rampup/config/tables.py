@@ -25,12 +25,12 @@ CHECKPOINT = {
     "keep": Setting("int", 2, "how many of the newest to keep, besides the best", low=2),
 }
 RESOURCES = {
-    "nodes": Setting("int", 1, "machines"),
-    "tasks_per_node": Setting("int", 1, "ranks on each machine"),
-    "gpus_per_node": Setting("int", 0, "GPUs on each machine", low=0),
-    "cpus_per_task": Setting("int", None, "CPUs of each rank", low=1, optional=True),
+    "nodes": Setting("int", 1, "number of nodes"),
+    "tasks_per_node": Setting("int", 1, "ranks per node"),
+    "gpus_per_node": Setting("int", 0, "GPUs per node", low=0),
+    "cpus_per_task": Setting("int", None, "CPUs per rank", low=1, optional=True),
     "time": Setting("str", None, f"time limit: {TIME_FORMS}", optional=True),
-    "mem": Setting("str", None, "memory of each node, e.g. 16G", optional=True),
+    "mem": Setting("str", None, "memory per node, e.g. 16G", optional=True),
     "partition": Setting("str", None, "Slurm partition", optional=True),
     "account": Setting("str", None, "Slurm account", optional=True),
     "qos": Setting("str", None, "Slurm quality of service", optional=True),
@@ -40,12 +40,12 @@ RESOURCES = {
     "lead_s": Setting(
         "int", 180, "seconds before the time limit to save and stop; at most a quarter of it", low=1
     ),
-    "requeues": Setting("int", 50, "how often to start again after a time limit", low=0),
-    "mail": Setting("str", None, "where Slurm writes to", optional=True),
+    "requeues": Setting("int", 50, "how many times to restart after a time limit", low=0),
+    "mail": Setting("str", None, "e-mail address for Slurm's begin/end messages", optional=True),
     "env": Setting(
-        "str", "", "what the program runs in: a venv's path, conda:NAME, container:IMAGE, none"
+        "str", "", "environment of the program: a venv's path, conda:NAME, container:IMAGE, none"
     ),
-    "software": Setting("str", "", "which of the site's lists of modules to load, or none"),
+    "software": Setting("str", "", "named module set from the site's profile, or none"),
     "slurm": Setting("list", [], "further sbatch options, each KEY=VALUE"),
     "devices": Setting(
         "list", None, "which GPUs, by index; an empty list hides them all", optional=True

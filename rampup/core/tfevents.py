@@ -137,7 +137,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
         elif kind in (EIGHT_BYTES, FOUR_BYTES):
             at += 8 if kind == EIGHT_BYTES else 4
         else:
-            raise ValueError(f"{kind} is no kind of field")
+            raise ValueError(f"{kind} is not a kind of field")
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

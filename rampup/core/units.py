@@ -70,8 +70,8 @@ def parse_interval(text: str) -> Every:
     number, unit = int(found[1]), found[2]
     if number == 0:
         raise Refused(
-            f"checkpoint.every = {text!r} is no interval",
-            "checkpoint.every=never writes none at all",
+            f"checkpoint.every = {text!r} is not an interval",
+            "to write none: checkpoint.every=never",
         )
     if unit in SECONDS:
         return Every("seconds", number * SECONDS[unit])

@@ -117,7 +117,7 @@ def split(text: str, setting: str) -> list[str]:
     for piece in quoted:
         if piece[-1] != piece[0]:
             raise UsageError(
-                f"{setting!r} goes on after a closed quote: {piece}",
+                f"{setting!r} continues after a closing quote: {piece}",
                 "quote the whole value, or nothing",
             )
     return [piece[1:-1] if piece in quoted else piece for piece in pieces]
@@ -202,7 +202,7 @@ def unfilled(request: Request, found: Sequence[Point]) -> Iterator[str]:
     alike = len(found) > 1 and len({point.spec.command for point in found}) == 1
     for name in dict.fromkeys(PLACE.findall(" ".join(command))):
         if name not in keys and ((hint := nearest(name, keys)).startswith("did you mean") or alike):
-            yield f"{{{name}}} in the command is no setting of this study and stays as it is: {hint}"
+            yield f"{{{name}}} in the command is not a setting of this study and is left unchanged: {hint}"
 
 
 def value_of(spec: RunSpec, key: str) -> Value:

@@ -178,7 +178,10 @@ def test_one_that_may_still_run_elsewhere_is_not_started_twice(cli: Cli) -> None
     """Its host is not this one, and it has just written something."""
     run = there(cli, "running", silent_s=0).runs["running"]
     assert cli.json("show", str(run))["state"] == "running"
-    assert "is running: it is not started twice" in cli("resume", str(run), check=3).stderr
+    assert (
+        "is still running; it can be resumed after it ends"
+        in cli("resume", str(run), check=3).stderr
+    )
     assert "is running" in cli("clean", str(run), "--dry-run", check=3).stderr
 
 
@@ -191,7 +194,10 @@ def test_one_that_waits_for_a_slurm_that_is_silent_still_waits(cli: Cli) -> None
     found = cli.json("show", str(run))
     assert found["state"] == "pending"
     assert "Slurm does not answer" in found["cause"]
-    assert "is pending: it is not started twice" in cli("resume", str(run), check=3).stderr
+    assert (
+        "is still pending; it can be resumed after it ends"
+        in cli("resume", str(run), check=3).stderr
+    )
 
 
 def test_one_whose_cluster_is_gone_can_run_here(cli: Cli) -> None:

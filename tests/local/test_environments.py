@@ -209,7 +209,7 @@ def test_environments_that_are_not_there(cli, site: Site) -> None:
         ("nosuch", f"there is no environment {cli.cwd}/nosuch", f"python -m venv {cli.cwd}/nosuch"),
         ("$(id)", f"there is no environment {cli.cwd}/$(id)", "python -m venv '"),
         (f"{site.folder}/half", "it has no bin/python", "python -m venv"),
-        (f"{site.folder}/conda env", "is no venv but of conda", "--env 'conda:"),
+        (f"{site.folder}/conda env", "is a conda environment, not a venv", "--env 'conda:"),
         (f"{site.folder}/t.sif", "is a file", "--env 'container:"),
         ("conda:", "names no environment", "conda env list"),
         ("conda:torch2", "there is no conda here", "--software"),
@@ -222,7 +222,7 @@ def test_environments_that_are_not_there(cli, site: Site) -> None:
             "apptainer pull image.sif docker://python",
         ),
         (f"container:{site.folder}/t.sif", "neither apptainer nor singularity", "--on CLUSTER"),
-        ("two\nlines", "no name of a module or an environment", "screen"),
+        ("two\nlines", "not a name of a module or an environment", "screen"),
     ):
         said = refused(cli, "--env", env, "--", "python", "-V")
         assert words in said and hint in said, (env, said)

@@ -97,7 +97,7 @@ def test_ctrl_c_stops_what_runs_and_the_same_command_goes_on(cli, sweep, eventua
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "the same command goes on with what is missing" in said
+    assert "the same command starts what is missing" in said
     assert {row["state"] for row in runs_of(cli).values()} == {"cancelled"}
     assert not list(cli.runs.glob(".code*"))
     assert cli("wait", "--study", "prog", check=103).stderr.startswith("4 runs: 4 cancelled")

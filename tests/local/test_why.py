@@ -78,7 +78,7 @@ BROKEN = {
     ),
     "aborted": (
         "import os; print('terminate called: a bad thing', flush=True); os.abort()",
-        "aborted by a library; its last words: terminate called: a bad thing",
+        "aborted by a library; last output: terminate called: a bad thing",
         "rampup logs",
     ),
     "ended-by-signal": ("import os; os.kill(os.getpid(), 10)", "ended by SIGUSR1", "rampup logs"),
@@ -146,7 +146,7 @@ BROKEN = {
     ),
     "not-known": (
         "import sys; print('Error: Killed, out of memory'); sys.exit(3)",
-        "not known: rank 0 ended with exit code 3; its last words: Error: Killed, out of memory",
+        "not known: rank 0 ended with exit code 3; last output: Error: Killed, out of memory",
         "rampup logs",
     ),
 }
@@ -251,7 +251,7 @@ def test_a_loss_that_is_no_number(cli) -> None:
         """
     answer = why(cli.run_command("python", cli.script(text), options=("lr=0.5",)))
     assert told(answer)[:2] == ("loss-not-finite", "completed")
-    assert answer.finding.cause.startswith("loss is no finite number from step 20 on")
+    assert answer.finding.cause.startswith("loss became NaN or infinite at step 20")
     assert answer.finding.remedy == "lr=0.05"
     assert (answer.evidence[0].file, answer.evidence[0].line) == ("attempts/1/metrics.jsonl", 20)
     cli.script(
@@ -379,7 +379,7 @@ def test_runs_that_somebody_ended(cli, eventually) -> None:
     cli("cancel", first["id"])
     answer = why(first)
     assert told(answer) == ("cancelled", "cancelled", True) and answer.finding.level == "ok"
-    assert answer.finding.cause == "it was cancelled by rampup cancel" and not answer.finding.remedy
+    assert answer.finding.cause == "cancelled by rampup cancel" and not answer.finding.remedy
     os.kill(RunDir(second["dir"]).attempt(1).facts["pid"], signal.SIGTERM)
     eventually(lambda: why(second).finding.about == "cancelled", what="its end")
     answer = why(second)

@@ -74,7 +74,7 @@ def test_the_name_of_a_job_is_the_name_of_a_run(flag: str) -> None:
         ("rampup sweep mnist --lr 0.1,0.2", "rampup sweep mnist lr=0.1,0.2"),
         ("rampup run --lr 1 -- python a.py", "rampup run lr=1 -- python a.py"),
         ("rampup run mnist --tasks-per-nod 2", "did you mean --tasks-per-node?"),
-        ("rampup run mnist --zzz 2", "settings have no dashes, KEY=VALUE; rampup run --help"),
+        ("rampup run mnist --zzz 2", "settings have no dashes: KEY=VALUE; rampup run --help"),
         ("rampup run mnist learning_rate=0.1", "write lr=0.1"),
         ("rampup run mnist bs=3", "write batch_size=3"),
         ("rampup run mnist max_epochs=3", "write epochs=3"),
