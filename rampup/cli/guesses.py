@@ -171,6 +171,8 @@ def is_target(word: str) -> bool:
 
 def as_program(word: str) -> list[str] | None:
     """Return how to start what looks like a program, else None."""
+    if word.endswith(".toml") or (Path(word) / "recipe.toml").is_file():
+        return None
     if any(sign in word for sign in "|&;<>$") and " " in word:
         return ["bash", "-c", word]
     if " " in word:
@@ -181,7 +183,7 @@ def as_program(word: str) -> list[str] | None:
         return ["bash", word]
     import shutil  # slow to import
 
-    if ":" in word or (Path(word) / "recipe.toml").is_file() or shutil.which(word) is None:
+    if ":" in word or shutil.which(word) is None:
         return None
     from rampup.config.recipes import names
 

@@ -41,7 +41,7 @@ def read_png(data: bytes) -> Pixels:
     """Return an array (height, width, 3); ValueError if the data is not such a picture."""
     chunks = list(_chunks(data))
     if not chunks or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13:
-        raise ValueError("it is no PNG")
+        raise ValueError("it is not a PNG")
     width, height, *kind = struct.unpack(">IIBBBBB", chunks[0][1])
     if kind != [8, 2, 0, 0, 0]:
         raise ValueError("it is not a PNG of three colours with 8 bits each")

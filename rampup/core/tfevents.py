@@ -229,7 +229,7 @@ def _hparam(value: Any) -> bytes:
 
 def image(t: float, step: int, tag: str, png: bytes) -> bytes:
     if not png.startswith(PNG) or len(png) < 26:
-        raise ValueError("it is no PNG")
+        raise ValueError("it is not a PNG")
     if len(png) > LARGEST_PNG:
         raise ValueError(
             f"{len(png):,} bytes are too many for a picture, {LARGEST_PNG:,} are taken: draw it smaller"

@@ -78,7 +78,7 @@ def test_clean_keeps_the_newest_and_the_best(cli, run: RunDir) -> None:
 
 
 def test_clean_has_no_default_and_leaves_running_runs_alone(cli, eventually) -> None:
-    assert "Missing argument" in cli("clean", check=2).stderr
+    assert "missing argument" in cli("clean", check=2).stderr
     cli("run", "--detach", "--", "sleep", "60")
     (run,) = cli.json("list")
     eventually(lambda: cli.json("list")[0]["state"] == "running")

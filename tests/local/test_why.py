@@ -35,7 +35,7 @@ BROKEN = {
     ),
     "file-missing": (
         "open('data/train.csv')",
-        "found no data/train.csv, at script.py:1",
+        "file not found: data/train.csv, at script.py:1",
         "the program ran in /",
     ),
     "data-not-fetched": (
@@ -115,7 +115,7 @@ BROKEN = {
         resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
         kept = [open("/dev/null") for _ in range(30)]
         """,
-        "more files open than it may, at script.py:4",
+        "too many open files, at script.py:4",
         "ulimit -n",
     ),
     "threads-refused": (
@@ -131,7 +131,7 @@ BROKEN = {
     ),
     "no-network": (
         "import urllib.request\nurllib.request.urlopen('http://data.invalid/weights')",
-        "wanted something from the network, at script.py:2",
+        "needed the network, at script.py:2",
         "before the run",
     ),
     "library-missing": (
@@ -438,4 +438,4 @@ def test_an_exception_that_was_caught_is_not_the_cause(cli) -> None:
     )
     answer = why(cli.run_command("python", script, check=100))
     assert told(answer) == ("not-known", "failed", False)
-    assert "its last words: no such model: resnet0" in answer.finding.cause
+    assert "last output: no such model: resnet0" in answer.finding.cause

@@ -81,9 +81,9 @@ wait_for_room() {{
     for number in "${{!pids[@]}}"; do
       if ! kill -0 "${{pids[number]}}" 2> /dev/null; then
         unset "pids[number]"
-      elif [ -z "${{told[number]:-}}" ] && ! is_ours "$folder/$number"; then
+      elif [ -z "${{ending[number]:-}}" ] && ! is_ours "$folder/$number"; then
         kill -TERM "${{pids[number]}}"
-        told[number]=yes
+        ending[number]=yes
       fi
     done
     if [ "${{#pids[@]}}" -lt "$1" ]; then return; fi
@@ -92,7 +92,7 @@ wait_for_room() {{
 }}
 
 begun=()
-told=()
+ending=()
 late=""  # the first runs have the whole time of the job; a later one may have no time left to save
 for ((number = 0; number < {count}; number++)); do
   run=$folder/$number

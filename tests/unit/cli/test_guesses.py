@@ -137,8 +137,8 @@ def test_a_recipe_of_this_directory_and_a_class_are_not_commands(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sh").mkdir()
     (tmp_path / "sh" / "recipe.toml").write_text("")
-    for target in ("./sh", "mnist", "pkg.mod:Lit", "own.toml"):
-        assert ask(f"rampup run {target}").target == target
+    for target in ("./sh", "mnist", "pkg.mod:Lit", "own.toml", "my own/it.toml"):
+        assert ask(f"rampup run {shlex.quote(target)}").target == target
 
 
 # verbs that take more -----------------------------------------------------------------------------
