@@ -222,7 +222,7 @@ def test_environments_that_are_not_there(cli, site: Site) -> None:
             "apptainer pull image.sif docker://python",
         ),
         (f"container:{site.folder}/t.sif", "neither apptainer nor singularity", "--on CLUSTER"),
-        ("two\nlines", "not a name of a module or an environment", "screen"),
+        ("two\nlines", "not a name of a module or an environment", "printable"),
     ):
         said = refused(cli, "--env", env, "--", "python", "-V")
         assert words in said and hint in said, (env, said)
