@@ -81,12 +81,12 @@ def parse_options(argv: List[str]) -> argparse.Namespace:
     )
     parser.add_argument("--started", default=str(time.time()))
     parser.add_argument(
-        "--stop-at", default="", help="when to stop in good order, in seconds since 1970"
+        "--stop-at", default="", help="when to stop gracefully, in seconds since 1970"
     )
     parser.add_argument(
         "--stay",
         action="store_true",
-        help="wait for the program, and leave word when it ends with 85",
+        help="wait for the program, and record it when it ends with 85",
     )
     parser.add_argument("--run-hash", default="", help="sha256 of run.json where the job began")
     parser.add_argument(
@@ -303,14 +303,14 @@ def check_ranks(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
         others = ", ".join("%d on %s" % (rank, here[rank][1]["node"]) for rank in sorted(here))
         absent = ", ".join(describe_missing(rank, me) for rank in missing)
         return {
-            "problem": "rank %s did not come; here are: %s" % (absent, others),
+            "problem": "rank %s never connected; connected: %s" % (absent, others),
             "hint": "see the log of the missing rank; its node must reach %s" % me["node"],
         }
     mine = (me["hash"], me["size"])
     odd = [other for _, other, _ in here.values() if (other["hash"], other["size"]) != mine]
     if odd:
         return {
-            "problem": "rank %d on node %s has other settings than rank 0"
+            "problem": "rank %d on node %s has different settings from rank 0"
             % (odd[0]["rank"], odd[0]["node"]),
             "hint": "config.json of the run differs between nodes: is the run directory on shared storage?",
         }

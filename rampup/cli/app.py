@@ -10,30 +10,53 @@ import click
 
 from rampup import __version__
 from rampup.cli import output
-from rampup.errors import RampupError, nearest
+from rampup.cli.guesses import suggest_option
+from rampup.errors import RampupError, UsageError, nearest
 
 VERBS = {
     "run": "Train a recipe, a file of settings, or any command.",
-    "sweep": "Many runs: every combination of several settings.",
-    "new": "A small project of your own that runs at once.",
-    "list": "The runs, the newest first.",
-    "show": "One run: its state, settings, metrics, time.",
-    "logs": "What a rank printed.",
-    "report": "One HTML file about one or more runs.",
-    "export": "The metrics of runs, to a table, MLflow, W&B or TensorBoard.",
-    "wait": "Wait until a run ends; the exit code tells how.",
-    "why": "Why a run ended, and what helps.",
+    "sweep": "Start one run for every combination of settings.",
+    "new": "Create a small project that is ready to run.",
+    "list": "List runs, newest first.",
+    "show": "Show one run: state, settings, metrics, time.",
+    "logs": "Print the output of a rank.",
+    "report": "Write an HTML report about one or more runs.",
+    "export": "Export metrics to a table, MLflow, W&B or TensorBoard.",
+    "wait": "Wait until a run ends; the exit code says how it ended.",
+    "why": "Explain why a run ended, and what to do.",
     "cancel": "Stop runs.",
-    "resume": "Start a run again from its last good checkpoint.",
-    "drill": "Break a run on purpose, in every way there is, and see what is left of it.",
-    "clean": "Free the space of checkpoints that are no longer needed.",
-    "recipe": "What can be trained: list, show.",
-    "fetch": "Get a data set into the cache.",
-    "doctor": "Check this machine, or a cluster.",
-    "cluster": "Where runs can go: list, show, and probe to describe your own.",
-    "sandbox": "A real Slurm of several nodes on this machine.",
-    "completion": "Tab completion for your shell.",
+    "resume": "Resume a run from its newest valid checkpoint.",
+    "drill": "Inject faults into a run and prove that it recovers.",
+    "clean": "Delete checkpoints that are no longer needed.",
+    "recipe": "List and show recipes: what can be trained.",
+    "fetch": "Download a data set into the cache.",
+    "doctor": "Check this machine or a cluster.",
+    "cluster": "List, show and draft cluster profiles.",
+    "sandbox": "Run a real Slurm of several nodes on this machine.",
+    "completion": "Set up tab completion for your shell.",
 }
+
+ALIASES = {
+    "ls": ("list",),
+    "ps": ("list",),
+    "status": ("show",),
+    "stop": ("cancel",),
+    "kill": ("cancel",),
+    "tail": ("logs", "-f"),
+}
+"""Verbs of other tools that mean the same here. `--help` does not list them."""
+MEANINGS = {
+    "rm": "rampup clean RUN frees its checkpoints; `rampup show RUN` prints the directory",
+    "delete": "rampup clean RUN frees its checkpoints; `rampup show RUN` prints the directory",
+    "version": "rampup --version",
+    "init": "rampup new DIRECTORY",
+    "submit": "rampup run RECIPE --on CLUSTER",
+    "compare": "rampup report RUN RUN, or rampup list --columns lr,val_accuracy",
+    "open": "rampup report RUN --open",
+    "top": "rampup list --state running",
+    "queue": "rampup list --state pending",
+}
+"""Verbs of other tools, and what to type here."""
 
 
 class Verbs(click.Group):
@@ -41,6 +64,14 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first, rest = args[:1], args[1:]
+        if first == ["help"]:
+            args = [*rest, "--help"]
+        elif first and first[0] in ALIASES:
+            args = [*ALIASES[first[0]], *rest]
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
@@ -53,7 +84,8 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not args[0].startswith("-"):
-            raise click.UsageError(f"unknown command {args[0]!r}: {nearest(args[0], VERBS)}")
+            hint = MEANINGS.get(args[0]) or nearest(args[0], VERBS)
+            raise UsageError(f"unknown command {args[0]!r}", hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -84,6 +116,20 @@ def split_command(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | Non
     return words, None
 
 
+def restyle(error: click.ClickException, words: Sequence[str]) -> RampupError:
+    """Return click's own error in the style of all others: a message and a hint."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    verb = [word for word in words[:1] if word in VERBS]  # an error of the parser has no context
+    path = context.command_path if context else " ".join(["rampup", *verb])
+    message, hint = error.format_message().rstrip("."), f"{path} --help"
+    if isinstance(error, click.NoSuchOption):
+        message = f"no such option: {error.option_name}"
+        hint = suggest_option(error) or f"{hint} lists the options"
+    styled = UsageError(message[:1].lower() + message[1:], hint)
+    styled.exit_code = error.exit_code
+    return styled
+
+
 def main() -> None:
     words, command = split_command(sys.argv[1:])
     try:
@@ -92,9 +138,11 @@ def main() -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except RampupError as error:
         output.fail(error)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:  # `rampup sandbox`: its help, no error
         error.show()
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        output.fail(restyle(error, words))
     except (KeyboardInterrupt, click.Abort):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not spoil the exit code
         sys.exit(130)

@@ -33,11 +33,11 @@ Answers = dict[str, str]
 
 @click.command()
 @click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
-@study_option("All runs of this study that go on, and who still starts some.")
+@study_option("All active runs of this study, and the sweep that is starting them.")
 @click.option(
     "--save",
     is_flag=True,
-    help="Let it finish its step and save first; `rampup resume` goes on there.",
+    help="Finish the current step and save first; `rampup resume` continues from there.",
 )
 @dry_run_option
 @json_option
@@ -81,7 +81,7 @@ def cancel_each(
         try:
             answers[run.id] = cancel_one(run, save, dry_run)
         except RampupError as error:
-            answers[run.id], problem = f"goes on: {error.message}", error
+            answers[run.id], problem = f"still running: {error.message}", error
     return answers, problem
 
 
@@ -99,7 +99,7 @@ def cancel_one(run: RunDir, save: bool, dry_run: bool) -> str:
         state = wait_until_ended(run, END_WITHIN_S)
     if not state.ended:
         raise SchedulerError(
-            f"{run.id} was told to end and is still {state.name}", f"rampup wait {run.id}"
+            f"{run.id} was cancelled, but is still {state.name}", f"rampup wait {run.id}"
         )
     return f"{state.name}: {state.cause}" if save and state.cause else state.name
 
@@ -130,7 +130,7 @@ def cancel_together(
         elif dry_run:
             answers[run.id] = "would be cancelled"
         else:
-            answers[run.id] = state.name if state.ended else "goes on"
+            answers[run.id] = state.name if state.ended else "still running"
     return answers, problem
 
 
@@ -173,6 +173,6 @@ def end_runs(runs: Sequence[RunDir], save: bool) -> RampupError | None:
         left = [run for run, state in states_by_run(left, 0.3).items() if not state.ended]
     if left and problem is None:
         problem = SchedulerError(
-            f"{output.count(len(left), 'run')} told to end and not yet gone", "rampup wait"
+            f"{output.count(len(left), 'run')} cancelled, still shutting down", "rampup wait"
         )
     return problem

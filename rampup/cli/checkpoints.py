@@ -33,7 +33,7 @@ def show_checkpoints(run: RunDir, verify: bool, as_json: bool) -> int:
     if not verify:
         output.next_step(f"rampup show {run.id} --checkpoints --verify")
     elif any(row["sound"] is False for row in faulty):
-        output.say("a resumed run takes the newest sound one")
+        output.say("a resumed run uses the newest valid one")
     if any(row["state"] == "unreadable" for row in rows):
         output.say(
             "a run can't be resumed while its newest checkpoint can't be read: try again, or"
@@ -113,7 +113,9 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
         size = f"{row['bytes'] / MB:,.1f} MB"
     attempt, ranks = str(row["attempt"] or "?"), str(row["world_size"] or "?")
     best = "best" if row["best"] else ""
-    state = f"{row['state']}: {row['fault']}" if row["fault"] else row["state"]
+    state = "valid" if row["sound"] else row["state"]
+    if row["fault"]:
+        state = f"{state}: {row['fault']}"
     if ".old-" in row["name"]:
         state = f"{state} (as {row['name']})".strip()
     return (str(row["step"]), age, size, attempt, ranks, best, state)

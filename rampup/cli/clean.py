@@ -20,15 +20,17 @@ from rampup.runs.checkpoints import Cleaning, clean, refuse_unless_ended
     "--all",
     "everything",
     is_flag=True,
-    help="Remove every checkpoint: the run can't be resumed any more.",
+    help="Remove every checkpoint; the run can no longer be resumed.",
 )
 @dry_run_option
 @json_option
 def command(wanted: tuple[str, ...], everything: bool, dry_run: bool, as_json: bool) -> int:
-    """Free the space of checkpoints. RUN is an id or a unique prefix of one; there is no default.
+    """Delete checkpoints that are no longer needed. RUN is an id or a unique prefix of one; there is
+    no default.
 
-    Removes what is half written and every checkpoint but the newest sound one and the best. What is
-    damaged is set aside and named; only --all removes it. A run that has not ended is left alone.
+    Removes unfinished checkpoints, and all others except the newest valid one and the best. Damaged
+    checkpoints are set aside and named; only --all removes them. Runs that have not ended are
+    refused.
     """
     found = [runs.find(name) for name in wanted]
     for run in found:

@@ -9,6 +9,7 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output
+from rampup.cli.guesses import Subcommands
 from rampup.cli.options import complete_cluster, json_option
 from rampup.config import clusters
 from rampup.errors import Refused
@@ -17,15 +18,24 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 TAKEN = (clusters.AUTO, "local")
 
 
-@click.group()
+@click.group(
+    cls=Subcommands,
+    meanings={
+        "ls": "rampup cluster list",
+        "add": "rampup cluster probe --save NAME",
+        "new": "rampup cluster probe --save NAME",
+        "create": "rampup cluster probe --save NAME",
+        "edit": "rampup cluster show NAME prints the file; edit that",
+    },
+)
 def command() -> None:
-    """Where runs can go: list, show, probe."""
+    """List, show and draft cluster profiles."""
 
 
 @command.command("list")
 @json_option
 def list_clusters(as_json: bool) -> int:
-    """All profiles; * marks those that fit this machine."""
+    """List all profiles; * marks those that fit this machine."""
     found = [describe(name) for name in clusters.names()]
     if as_json:
         output.emit_json(found)
@@ -62,7 +72,7 @@ def describe(name: str) -> dict[str, Any]:
 @click.argument("name", shell_complete=complete_cluster)
 @json_option
 def show_cluster(name: str, as_json: bool) -> int:
-    """One profile: every key, its value, and the file that says so."""
+    """Show one profile: every key, its value, and the file that sets it."""
     profile = clusters.find(name)
     rows = [
         {"key": key, "value": value, "origin": profile.origin(key)}
@@ -99,8 +109,8 @@ def format_value(value: Any) -> str:
 
 
 @command.command("probe")
-@click.option("--save", metavar="NAME", help="Keep it as a profile of your own: --on NAME.")
-@click.option("--force", is_flag=True, help="With --save: in place of the one that is there.")
+@click.option("--save", metavar="NAME", help="Save it as a profile; then use it with --on NAME.")
+@click.option("--force", is_flag=True, help="With --save: replace an existing profile.")
 def probe(save: str | None, force: bool) -> int:
     """Draft a profile from the Slurm that answers here; nothing is submitted."""
     from rampup.schedulers.slurm.draft import draft
@@ -110,8 +120,8 @@ def probe(save: str | None, force: bool) -> int:
         check_name(save)
         if file.exists() and not force:
             raise Refused(
-                f"there is a profile {save} already: {file}",
-                "another name, or --force to replace it",
+                f"profile {save} exists already: {file}",
+                "choose another name, or add --force to replace it",
             )
     text = draft()
     if save is None:
@@ -128,7 +138,7 @@ def probe(save: str | None, force: bool) -> int:
             f"can't write {file}: {error.strerror}", "rampup cluster probe > FILE"
         ) from None
     print(file)
-    output.next_step(f"look it over, then rampup doctor --on {save}")
+    output.next_step(f"review it, then rampup doctor --on {save}")
     return 0
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from rampup.cli import output
 from rampup.cli.list import age, describe_briefly, state_words
 from rampup.core.metrics import is_number
-from rampup.rundir import clocks
+from rampup.rundir import clocks, find
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 from rampup.runs.state import observe, states_of
@@ -86,6 +86,14 @@ def make_row(run: RunDir, facts: dict[str, Any]) -> Row:
     own["took"] = facts["wall_s"]
     own["age"] = clocks.age(facts["created"]) if facts["created"] else None
     return Row(run, facts, config, side_by_side.values_of(own, config, facts["metrics"]))
+
+
+def list_columns(most: int) -> list[str]:
+    """Return the columns that the newest runs have, without those of a dotted name."""
+    seen = [observe(run) for run in find.all_runs()[:most]]
+    states = states_of(seen, causes=False)
+    rows = [make_row(one.run, describe_briefly(one, states[one.run.path])) for one in seen]
+    return sorted({name for row in rows for name in row.values if "." not in name})
 
 
 def headline(rows: Sequence[Row]) -> str | None:
@@ -165,7 +173,7 @@ def study_report(study: Study) -> tuple[list[RunDir], "StudyTable"]:
     if len(rows) <= DRAWN:
         about = f"{which.capitalize()} first."
     else:
-        about = f"Of {len(rows)} runs {DRAWN} are drawn: {which}, listed first."
+        about = f"{DRAWN} of {len(rows)} runs are drawn: {which}; they are listed first."
     listed = [*FIRST, *names]
     table = [[cell(row, column) for column in listed] for row in ordered]
     drawn = [row.run for row in ordered[:DRAWN]]

@@ -11,7 +11,7 @@ FILES = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/complet
 @click.argument("shell", type=click.Choice(list(FILES)))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> int:
-    """Tab completion for your shell: put the output of this command into its start file.
+    """Print the script for tab completion; append it to the start file of your shell.
 
     \b
     rampup completion bash >> ~/.bashrc

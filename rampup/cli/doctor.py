@@ -3,7 +3,7 @@
 import click
 
 from rampup.cli import output
-from rampup.cli.options import json_option
+from rampup.cli.options import complete_cluster, json_option
 from rampup.config.clusters import LOCAL, load
 from rampup.core.finding import Finding
 from rampup.diagnose.doctor import doctor
@@ -19,11 +19,12 @@ WIDTH = len("problem") + 2
     "cluster",
     default="local",
     metavar="CLUSTER",
-    help="Where runs shall go.  [default: local]",
+    shell_complete=complete_cluster,
+    help="The cluster to check.  [default: local]",
 )
 @json_option
 def command(cluster: str, as_json: bool) -> int:
-    """Check this machine, or what a cluster has and wants."""
+    """Check this machine or a cluster: what it has and what is missing."""
     findings = doctor(cluster, runs.default_root(load(cluster)))
     problems = [finding for finding in findings if finding.level == "problem"]
     if as_json:

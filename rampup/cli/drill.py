@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rampup.cli import output
+from rampup.cli.guesses import RunCommand
 from rampup.cli.options import complete_words, dry_run_option, json_option
-from rampup.cli.run import make_request, resource_options
+from rampup.cli.run import RESOURCE_GROUPS, make_request, on_option, resource_options
 from rampup.config.resolve import resolve
 from rampup.core.spec import RunSpec
 
@@ -25,16 +26,22 @@ if TYPE_CHECKING:
 HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost", "bit for bit")
 
 
-@click.command()
+@click.command(
+    cls=RunCommand,
+    groups={
+        "Faults": ("faults", "kills", "seed"),
+        **RESOURCE_GROUPS,
+        "What happens": ("keep", "dry_run"),
+        "Output": ("as_json",),
+    },
+)
 @click.argument(
     "words",
     nargs=-1,
     shell_complete=complete_words,
     metavar="[RECIPE | FILE.toml] [KEY=VALUE]... [-- CMD]",
 )
-@click.option(
-    "--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to hold it (default: local)."
-)
+@on_option("Where to run it (default: local).")
 @click.option(
     "--fault", "faults", multiple=True, metavar="NAME", help="Only this fault; may be repeated."
 )
@@ -49,7 +56,7 @@ HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost
     type=int,
     default=0,
     show_default=True,
-    help="Decides when the faults come and whom they hit.",
+    help="Random seed: when the faults happen and which ranks they hit.",
 )
 @click.option("--keep", is_flag=True, help="Keep the runs of the drill.")
 @resource_options
@@ -70,7 +77,7 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """Run something once undisturbed and then under each fault, and show what was lost.
+    """Run something once without faults, then once with each fault, and show what was lost.
 
     \b
     rampup drill mnist epochs=1 --tasks-per-node 2
@@ -78,8 +85,8 @@ def command(
     rampup drill mnist --fault rank-killed --kills 5
     rampup drill --on sandbox -- python train.py
 
-    Exit code 0: every fault that could be caused was survived, and the end was equal bit for bit
-    where that is promised. 1: one was not; its run is kept.
+    Exit code 0: the run survived every fault that could be injected, with a bit-identical result
+    where that is promised. 1: it did not survive one; that run is kept.
     """
     spec = resolve(make_request(words, ctx.obj, on, None, resources, slurm, False), Path.cwd())
     from rampup.drill.drill import choose_faults
@@ -105,7 +112,7 @@ def hold(
 
     name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{spec.name}-{runs.new_run_id()}"
     root = runs.default_root(spec.cluster) / "drills" / name
-    output.say(f"a drill of {output.count(len(wanted), 'fault')}, in {root}")
+    output.say(f"drill: {output.count(len(wanted), 'fault')}, in {root}")
     done = False
     try:
         found = Drill(spec, root, seed, keep, output.say).run(wanted, impossible, kills)
@@ -170,7 +177,7 @@ def show_result(found: "Result", as_json: bool) -> None:
     if found.bad:
         output.next_step(f"rampup why {found.bad[0].dir}")
     else:
-        output.next_step("the same with --on CLUSTER, or the real thing")
+        output.next_step("the same with --on CLUSTER, or start the real run")
 
 
 def rows_of(found: "Result") -> list[tuple[str, ...]]:

@@ -58,7 +58,7 @@ def report_success(run: RunDir) -> None:
     output.say(f"{output.paint('completed', output.GREEN, sys.stderr)}{took}")
     if run.config.get("smoke"):
         done = ": one step, one checkpoint, one resume" if run.config["engine"] else ""
-        output.say(f"the trial went well{done}")
+        output.say(f"smoke test passed{done}")
     lines = (
         metrics_line(merged(history)),
         best_line(best_of(run, history)),
@@ -109,7 +109,7 @@ def report_failure(run: RunDir, state: State, followed: bool) -> None:
 
     name = state.name if state.name != "timeout" else "timed out"
     answer = explain(run, state)
-    cause = answer.finding.cause if answer.known else state.cause or "no cause is known"
+    cause = answer.finding.cause if answer.known else state.cause or "cause unknown"
     output.say(f"{output.paint(name, output.STATE_COLOURS[state.name], sys.stderr)}: {cause}")
     trace = read_traceback(run, state)
     has_hint = trace.startswith("hint:")

@@ -18,7 +18,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from rampup.cli import output
-from rampup.cli.options import complete_run, dry_run_option, json_option
+from rampup.cli.options import complete_run, dry_run_option, json_option, study_option
 from rampup.cli.selection import select_to_read
 from rampup.errors import Refused, UsageError
 
@@ -30,7 +30,10 @@ TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
 
 @click.command()
 @click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
-@click.option("--to", "tracker", type=click.Choice(TRACKERS), required=True, help="Where to.")
+@study_option("Export the runs of this study.")
+@click.option(
+    "--to", "tracker", type=click.Choice(TRACKERS), required=True, help="Format or tracker."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -44,6 +47,7 @@ TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
 @json_option
 def command(
     wanted: tuple[str, ...],
+    study: str | None,
     tracker: str,
     out: Path | None,
     tracking_uri: str | None,
@@ -51,11 +55,11 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """The metrics of runs, to a table or a tracker. RUN is an id or a directory (default: the
+    """Export the metrics of runs to a table or a tracker. RUN is an id or a directory (default: the
     latest).
 
-    All attempts of a run are one story, and an export can be repeated: a tracker has each run once,
-    each point once.
+    All attempts of a run are merged into one history. An export can be repeated: each run and each
+    point is written once.
     """
     from rampup.export.tracker import Target, read_source
 
@@ -65,8 +69,10 @@ def command(
     check_packages(tracker, exporter.PACKAGES)
     where = exporter.destination(target)
     if as_json and where == "stdout" and not dry_run:
-        raise UsageError("--json and the table both want stdout", "--out FILE for the table")
-    sources = [read_source(run) for run in select_to_read(wanted).runs()]
+        raise UsageError(
+            "--json and the table both go to stdout", "write the table to a file: --out FILE"
+        )
+    sources = [read_source(run) for run in select_to_read(wanted, study).runs()]
     check_ids(sources)
     if dry_run:
         return show_plan(tracker, where, sources, as_json)
@@ -89,8 +95,8 @@ def check_options(name: str, tracker: "Tracker", target: "Target") -> None:
         if value is not None and field not in tracker.OPTIONS:
             others = [other for other in TRACKERS if field in load_tracker(other).OPTIONS]
             raise UsageError(
-                f"--{field.replace('_', '-')} means nothing to {name}",
-                f"it is for --to {' or '.join(others)}",
+                f"--{field.replace('_', '-')} does not apply to --to {name}",
+                f"use it with --to {' or '.join(others)}",
             )
 
 
@@ -112,7 +118,7 @@ def check_ids(sources: "Sequence[Source]") -> None:
             both = f"{other.run.path} and {source.run.path}"
             raise Refused(
                 f"two runs have the id {source.id}: {both}",
-                "one is a copy: export the one that is meant",
+                "one is a copy: give the path of the one to export",
             )
 
 
@@ -154,7 +160,7 @@ def show_plan(tracker: str, where: str, sources: "Sequence[Source]", as_json: bo
 def report_export(tracker: "Tracker", where: str, sent: "Sequence[Sent]") -> None:
     for each in sent:
         if tracker.CHANGED:
-            known = tracker.CHANGED if each.written else "known, nothing new"
+            known = tracker.CHANGED if each.written else "up to date"
             words = "new" if each.created else known
             output.say(f"{each.id}: {words}, {output.count(each.written, 'point')} written")
         if each.note:

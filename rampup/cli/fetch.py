@@ -32,15 +32,18 @@ def complete_set(
     "--from",
     "given",
     type=click.Path(path_type=Path),
-    help="A folder or archive that has the files.",
+    help="Folder or archive that contains the files.",
 )
 @dry_run_option
 @json_option
 def command(name: str | None, given: Path | None, dry_run: bool, as_json: bool) -> int:
-    """Get a data set into the cache; without NAME list what there is."""
+    """Download a data set into the cache; without NAME, list the data sets."""
     if name is None:
         if given is not None:
-            raise UsageError(f"which data set is in {given}?", f"rampup fetch NAME --from {given}")
+            raise UsageError(
+                f"--from needs the name of the data set in {given}",
+                f"rampup fetch NAME --from {given}",
+            )
         list_sets(as_json)
     elif dry_run:
         show_sources(named(name), given, as_json)

@@ -136,7 +136,7 @@ class Screen:
             # `| head`: nobody reads any more, which is no reason to stop training
             self.closed = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
-            output.say("note: nobody reads the output any more; the run goes on")
+            output.say("note: nobody reads the output any more; the run continues")
 
     def close(self) -> None:
         self.bar.stop()
@@ -199,7 +199,7 @@ def follow_job(run: RunDir, interrupted: list[int], as_json: bool) -> int:
     def is_running() -> bool:
         nonlocal said
         state = state_of(run, poll_interval_s(time.monotonic() - begun))
-        words = f"{state.name}: {state.cause}" if state.name == "pending" else state.name
+        words = f"{state.name} ({state.cause})" if state.name == "pending" else state.name
         if words != said and not state.ended:
             output.say(words)
         said = words
@@ -208,7 +208,7 @@ def follow_job(run: RunDir, interrupted: list[int], as_json: bool) -> int:
     follow(run, is_running, interrupted, as_json)
     if not interrupted:
         return report_end(run, None, as_json)
-    output.say(f"no longer following; {run.id} goes on")
+    output.say(f"detached; {run.id} is still running")
     output.next_step(f"rampup logs -f {run.id}")
     return 128 + interrupted[0]
 

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from rampup.cli import output
-from rampup.cli.options import json_option, study_option
+from rampup.cli.options import complete_columns, complete_name, json_option, study_option
 from rampup.cli.selection import report_states, select_all
+from rampup.errors import RunNotFound, nearest
 from rampup.rundir import clocks, find
-from rampup.rundir.files import AttemptDir
+from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
 from rampup.runs.state import Observation, State, observe, states_of
@@ -21,38 +22,56 @@ SHOWN = 20
 
 
 @click.command()
-@click.option("--all", "show_all", is_flag=True, help=f"All of them, not the newest {SHOWN} alone.")
+@click.argument("name", required=False, shell_complete=complete_name)
+@click.option("--name", "named", metavar="NAME", help="The same as NAME.")
+@click.option("--all", "show_all", is_flag=True, help=f"All runs, not only the newest {SHOWN}.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"Only the newest N runs (default: {SHOWN}).",
+)
 @click.option(
     "--state",
     "wanted",
     type=click.Choice(list(output.STATE_COLOURS)),
     help="Only runs in this state.",
 )
-@study_option("Only the runs of this study, with what it varies.")
+@study_option("Only the runs of this study, with the settings that it varies.")
 @click.option(
     "--columns",
     metavar="A,B,...",
-    help="Settings, resources and metrics to compare: lr,nodes,val_accuracy.",
+    shell_complete=complete_columns,
+    help="Compare settings, resources and metrics: lr,nodes,val_accuracy.",
 )
-@click.option("--sort", metavar="COLUMN", help="By this column: of a metric the best first.")
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    shell_complete=complete_columns,
+    help="Sort by this column; a metric's best value comes first.",
+)
 @json_option
 def command(
+    name: str | None,
+    named: str | None,
     show_all: bool,
+    limit: int | None,
     wanted: str | None,
     study: str | None,
     columns: str | None,
     sort: str | None,
     as_json: bool,
 ) -> int:
-    """The runs, the newest first."""
+    """List runs, newest first. NAME shows only runs of that name: a recipe, a script, --name."""
     # thousands of small objects that all live to the end: looking for garbage would take a tenth
     gc.disable()
-    found = select_all(study).runs()
+    found = with_name(select_all(study).runs(), name or named)
     whole = show_all or wanted is not None or study is not None
-    seen = [observe(run) for run in (found if whole else found[:SHOWN])]
+    seen = [observe(run) for run in (found if whole else found[: limit or SHOWN])]
     states = states_of(seen, causes=False)
     rows = [describe_briefly(one, states[one.run.path]) for one in seen]
-    rows = [row for row in rows if wanted in (None, row["state"])]
+    rows = [row for row in rows if wanted in (None, row["state"])][:limit]
     comparison = None
     if study is not None or columns is not None or sort is not None:
         from rampup.cli.compare import compare  # it takes long to import
@@ -79,6 +98,19 @@ def command(
         output.say(f"{len(found) - len(seen)} older ones: rampup list --all")
     output.next_step(f"rampup show {rows[0]['id']}")
     return 0
+
+
+def with_name(runs: list[RunDir], name: str | None) -> list[RunDir]:
+    """Keep the runs of that name; `mni*` stands for several."""
+    if name is None:
+        return runs
+    from fnmatch import fnmatchcase
+
+    found = [run for run in runs if fnmatchcase(find.parse_run_name(run)[0], name)]
+    if runs and not found:
+        known = {find.parse_run_name(run)[0] for run in runs}
+        raise RunNotFound(f"no run is named {name!r}", nearest(name, known))
+    return found
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -23,24 +23,32 @@ POLL_S = 0.2
     "-f",
     "--follow",
     is_flag=True,
-    help="Go on until the run ends. Ctrl-C stops following, not the run.",
+    help="Keep printing until the run ends; Ctrl-C stops following, not the run.",
 )
-@click.option("--rank", type=int, default=0, show_default=True, help="Whose output.")
+@click.option(
+    "-n",
+    "--tail",
+    "last",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only the last N lines.",
+)
+@click.option("--rank", type=int, default=0, show_default=True, help="The rank to show.")
 @json_option
-def command(run: str | None, follow: bool, rank: int, as_json: bool) -> int:
-    """What a rank printed. RUN is an id or a prefix of one (default: the latest)."""
+def command(run: str | None, follow: bool, last: int | None, rank: int, as_json: bool) -> int:
+    """Print the output of a rank. RUN is an id or a prefix of one (default: the latest)."""
     if as_json and follow:
-        raise UsageError("--json is one value, and --follow has no end", "leave one of them out")
+        raise UsageError("--json and --follow can't be combined", "leave one of them out")
     found = runs.find_to_read(run)
     if as_json:
-        lines = read_log(found, rank).decode(errors="replace").splitlines()
+        lines = last_lines(read_log(found, rank), last).decode(errors="replace").splitlines()
         output.emit_json({"id": found.id, "rank": rank, "lines": lines})
         return 0
     output.say(f"{title(found)}, rank {rank}")
     if follow:
-        follow_log(found, rank)
+        follow_log(found, rank, last)
     else:
-        sys.stdout.buffer.write(read_log(found, rank))
+        sys.stdout.buffer.write(last_lines(read_log(found, rank), last))
     sys.stdout.flush()
     return 0
 
@@ -67,7 +75,15 @@ def check_rank(run: RunDir, attempt: AttemptDir, rank: int) -> None:
         )
 
 
-def follow_log(run: RunDir, rank: int) -> None:
+def last_lines(text: bytes, count: int | None) -> bytes:
+    """Return the last lines; all of them for None."""
+    if count is None:
+        return text
+    lines = text.splitlines(keepends=True)
+    return b"".join(lines[len(lines) - count :] if count < len(lines) else lines)
+
+
+def follow_log(run: RunDir, rank: int, last: int | None = None) -> None:
     tail, followed, begun = None, 0, time.monotonic()
     while True:
         # asked before reading: what is written until the end is not missed
@@ -78,7 +94,10 @@ def follow_log(run: RunDir, rank: int) -> None:
             check_rank(run, attempt, rank)
             tail, followed = Tail(attempt.rank_log(rank)), attempt.number
         if tail is not None:
-            sys.stdout.buffer.write(tail.read())
+            printed = tail.read()
+            if printed:  # what was there before is cut once
+                sys.stdout.buffer.write(last_lines(printed, last))
+                last = None
             sys.stdout.flush()
         if ended:
             output.say(f"{run.id} {state_of(run).name}")

@@ -21,11 +21,11 @@ ENGINES = ("loop", "lightning", "keras")
     "--engine",
     type=click.Choice(ENGINES),
     default=ENGINES[0],
-    help="What trains: a loop of your own (the default), a LightningModule, or a Keras model.",
+    help="What trains: a custom loop (the default), a LightningModule, or a Keras model.",
 )
 @dry_run_option
 def command(directory: Path, engine: str, dry_run: bool) -> int:
-    """A small project of your own: what to train, its settings, and a test.
+    """Create a small project that is ready to run: a program, its settings, and a test.
 
     \b
     rampup new my-project
@@ -46,10 +46,10 @@ def command(directory: Path, engine: str, dry_run: bool) -> int:
 def check_place(directory: Path) -> None:
     """Refuse a place where something would be overwritten."""
     if directory.exists() and not directory.is_dir():
-        raise Refused(f"{directory} is a file", "name a directory that is not there yet")
+        raise Refused(f"{directory} is a file", "give a directory that does not exist yet")
     if directory.is_dir() and any(directory.iterdir()):
         raise Refused(
-            f"{directory} is not empty", "name a directory that is not there yet, or an empty one"
+            f"{directory} is not empty", "give a directory that does not exist yet, or an empty one"
         )
 
 

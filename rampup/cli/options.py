@@ -13,15 +13,26 @@ from click.shell_completion import CompletionItem
 Function = Callable[..., Any]
 MOST_RUNS = 200
 """Runs among which an id is completed, the newest first."""
+COLUMNS_FROM = 5
+"""Runs whose columns are completed, the newest first."""
 
 
 def complete_run(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    from rampup.rundir.find import all_runs
+    from rampup.rundir.find import all_runs, parse_run_name
 
     found = [run for run in all_runs()[:MOST_RUNS] if run.id.startswith(incomplete)]
-    return [CompletionItem(run.id, help=run.path.name) for run in found]
+    return [CompletionItem(run.id, help=parse_run_name(run)[0]) for run in found]
+
+
+def complete_name(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.rundir.find import all_runs, parse_run_name
+
+    found = dict.fromkeys(parse_run_name(run)[0] for run in all_runs()[:MOST_RUNS])
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
 def complete_recipe(
@@ -71,6 +82,25 @@ def complete_study(
     return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
 
 
+def complete_launcher(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from rampup.launchers import LAUNCHERS
+
+    return [CompletionItem(name) for name in LAUNCHERS if name.startswith(incomplete)]
+
+
+def complete_columns(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the last name of A,B,...: what the newest runs have."""
+    from rampup.cli.compare import list_columns
+
+    before, comma, last = incomplete.rpartition(",")
+    found = [name for name in list_columns(COLUMNS_FROM) if name.startswith(last)]
+    return [CompletionItem(f"{before}{comma}{name}") for name in found]
+
+
 def study_option(about: str) -> Callable[[Function], Function]:
     return click.option("--study", metavar="STUDY", shell_complete=complete_study, help=about)
 
@@ -81,11 +111,11 @@ def run_argument(function: Function) -> Function:
 
 def json_option(function: Function) -> Function:
     return click.option(
-        "--json", "as_json", is_flag=True, help="One JSON value on stdout, nothing else."
+        "--json", "as_json", is_flag=True, help="Print one JSON value on stdout and nothing else."
     )(function)
 
 
 def dry_run_option(function: Function) -> Function:
-    return click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")(
+    return click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")(
         function
     )

@@ -6,19 +6,30 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output
+from rampup.cli.guesses import Subcommands
 from rampup.cli.options import complete_recipe, json_option
 from rampup.config import recipes
 
 
-@click.group()
+@click.group(
+    cls=Subcommands,
+    meanings={
+        "ls": "rampup recipe list",
+        "new": "rampup new DIRECTORY",
+        "create": "rampup new DIRECTORY",
+        "init": "rampup new DIRECTORY",
+        "add": "rampup new DIRECTORY",
+        "run": "rampup run RECIPE",
+    },
+)
 def command() -> None:
-    """What can be trained."""
+    """List and show recipes: what can be trained."""
 
 
 @command.command("list")
 @json_option
 def list_recipes(as_json: bool) -> int:
-    """All recipes, one line each."""
+    """List all recipes."""
     found = [recipes.load(name, Path.cwd()) for name in recipes.names()]
     if as_json:
         output.emit_json([to_builtins(recipe) for recipe in found])
@@ -36,7 +47,7 @@ def list_recipes(as_json: bool) -> int:
 @click.argument("name", shell_complete=complete_recipe)
 @json_option
 def show_recipe(name: str, as_json: bool) -> int:
-    """One recipe and its settings."""
+    """Show one recipe and its settings."""
     recipe = recipes.load(name, Path.cwd())
     if as_json:
         output.emit_json(to_builtins(recipe))

@@ -1,7 +1,9 @@
 """`rampup report`: one HTML file about one or more runs, with curves, time, machine, settings and
 advice. Also written by itself after a run that was followed on a terminal."""
 
+import os
 import shlex
+import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -22,28 +24,30 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
-@study_option("The runs of this study; of more than 12 the best are drawn, and all are listed.")
+@study_option("The runs of this study; if there are more than 12, only the best are drawn.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="The file; default: report.html in the run, or here for several.",
+    help="File to write (default: report.html in the run, or here for several runs).",
 )
 @click.option(
     "--png",
     "png_folder",
     type=click.Path(path_type=Path),
-    help="Write each chart as a picture into this folder too.",
+    help="Also write each chart as a picture to this folder.",
 )
+@click.option("--open", "show", is_flag=True, help="Open it in the browser.")
 @json_option
 def command(
     wanted: tuple[str, ...],
     study: str | None,
     out: Path | None,
     png_folder: Path | None,
+    show: bool,
     as_json: bool,
 ) -> int:
-    """One HTML file about one or more runs. RUN is an id, a prefix of one, or a directory (default:
-    the latest)."""
+    """Write an HTML report about one or more runs. RUN is an id, a prefix of one, or a directory
+    (default: the latest)."""
     from rampup.report.build import default_file, write_report
 
     selection = select_to_read(wanted, study)
@@ -63,9 +67,34 @@ def command(
     report_notes(written.runs)
     for path in (written.file, *written.pngs):
         print(path)
-    opener = "open" if sys.platform == "darwin" else "xdg-open"
-    output.next_step(f"{opener} {shlex.quote(str(written.file))}")
+    if show and open_page(written.file):
+        return 0
+    output.next_step(how_to_open(written.file))
     return 0
+
+
+def open_page(file: Path) -> bool:
+    """Open a page in the browser; tell whether there is one to open it."""
+    import webbrowser  # not for those who only write a report
+
+    if not has_display() or not webbrowser.open(file.absolute().as_uri()):
+        output.say("note: no browser can be opened here")
+        return False
+    return True
+
+
+def has_display() -> bool:
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.platform == "darwin" or bool(shown) or bool(os.environ.get("BROWSER"))
+
+
+def how_to_open(file: Path) -> str:
+    """Return the command that shows a page: over ssh it must be copied first."""
+    if not has_display() and os.environ.get("SSH_CONNECTION"):
+        path = shlex.quote(str(file.absolute()))
+        return f"on your own machine: scp {socket.gethostname()}:{path} ."
+    opener = "open" if sys.platform == "darwin" else "xdg-open"
+    return f"{opener} {shlex.quote(str(file))}"
 
 
 def report_notes(runs: "Sequence[RunData]") -> None:

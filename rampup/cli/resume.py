@@ -4,15 +4,34 @@ good checkpoint."""
 import click
 
 from rampup.cli import output
-from rampup.cli.options import complete_run, dry_run_option, json_option
-from rampup.cli.run import follow_or_return, given_resources, resource_options, say_notes
+from rampup.cli.guesses import RunCommand
+from rampup.cli.options import complete_cluster, complete_run, dry_run_option, json_option
+from rampup.cli.run import (
+    RESOURCE_GROUPS,
+    follow_or_return,
+    given_resources,
+    resource_options,
+    say_notes,
+)
 from rampup.cli.selection import title
 from rampup.rundir import find as runs
 
 
-@click.command()
+@click.command(
+    cls=RunCommand,
+    groups={
+        **RESOURCE_GROUPS,
+        "What happens": ("code", "before", "follow", "detach", "dry_run"),
+        "Output": ("as_json",),
+    },
+)
 @click.argument("wanted", shell_complete=complete_run, metavar="RUN")
-@click.option("--on", metavar="CLUSTER", help="Where to go on (default: where it ran).")
+@click.option(
+    "--on",
+    metavar="CLUSTER",
+    shell_complete=complete_cluster,
+    help="Where to continue (default: where it ran).",
+)
 @resource_options
 @click.option(
     "--code",
@@ -29,7 +48,7 @@ from rampup.rundir import find as runs
 @click.option(
     "--follow",
     is_flag=True,
-    help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.",
+    help="On a cluster: stay attached and show progress; Ctrl-C detaches, the job continues.",
 )
 @click.option(
     "--detach",
@@ -50,8 +69,8 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """Start a run again that was stopped, failed or ran out of time. RUN is an id or a unique
-    prefix; no default.
+    """Resume a run that was stopped, failed or ran out of time. RUN is an id or a unique prefix;
+    there is no default.
 
     \b
     rampup resume 3kx9ab
@@ -59,12 +78,12 @@ def command(
     rampup resume 3kx9ab --on sandbox --nodes 2
     rampup resume 3kx9ab --before 1200
 
-    It is the same run with one more attempt: it goes on after its newest sound checkpoint, with the
-    settings and the code that it was submitted with. With another number of ranks it goes on too,
-    but not bit for bit.
+    The run gets one more attempt: it continues from its newest valid checkpoint, with the settings
+    and the code that it was submitted with. It can continue on another number of ranks too, but
+    then the result is not bit-identical.
 
-    A run whose newest checkpoint can't be read (an I/O error) does not go on from an older one by
-    itself: try again, or ask for an older one with --before.
+    If the newest checkpoint can't be read (an I/O error), the run does not fall back to an older
+    one by itself: try again, or ask for an older one with --before.
     """
     from rampup.runs import resume
     from rampup.runs.checkpoints import find_skipped, skip_from

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rampup.cli import output
-from rampup.cli.options import complete_words, dry_run_option, json_option
+from rampup.cli.guesses import RunCommand
+from rampup.cli.options import (
+    complete_cluster,
+    complete_launcher,
+    complete_words,
+    dry_run_option,
+    json_option,
+)
 from rampup.config.clusters import fitting
 from rampup.config.resolve import Request, resolve
+from rampup.core.units import TIME_FORMS
 from rampup.errors import UsageError
 from rampup.rundir import find as runs
 
@@ -19,27 +27,48 @@ if TYPE_CHECKING:
     from rampup.core.finding import Finding
 
 RESOURCE_OPTIONS = {
-    "nodes": ("N", "Machines."),
+    "nodes": ("N", "Number of nodes."),
     "tasks_per_node": (
         "T",
-        "Ranks on each machine (default: 1; torch and Lightning: one for each GPU).",
+        "Ranks per node (default: 1; torch and Lightning: one per GPU).",
     ),
-    "gpus_per_node": ("G", "GPUs on each machine."),
-    "cpus_per_task": ("C", "CPUs of each rank (default: a fair share; 1 on a cluster)."),
-    "mem": ("M", "Memory of each machine, e.g. 16G."),
-    "time": ("T", "Time limit: minutes, H:MM:SS or D-HH:MM:SS."),
-    "devices": ("0,1", "Which GPUs, by index; an empty list hides them all."),
+    "gpus_per_node": ("G", "GPUs per node."),
+    "cpus_per_task": ("C", "CPUs per rank (default: a fair share; 1 on a cluster)."),
+    "mem": ("M", "Memory per node, e.g. 16G."),
+    "time": ("T", f"Time limit: {TIME_FORMS}."),
+    "devices": ("0,1", "Which GPUs to use, by index; an empty list hides them all."),
     "partition": ("P", "Slurm partition."),
     "account": ("A", "Slurm account."),
     "qos": ("Q", "Slurm quality of service."),
     "reservation": ("R", "Slurm reservation."),
     "constraint": ("F", "Features that the nodes must have."),
     "exclude": ("NODES", "Nodes to avoid."),
-    "mail": ("ADDRESS", "Where Slurm writes to when the job begins and ends."),
-    "env": ("ENV", "What the program runs in: a venv's path, conda:NAME, container:IMAGE, none."),
-    "software": ("NAME", "Which of the site's lists of modules to load; none for none."),
+    "mail": ("ADDRESS", "E-mail address for Slurm's begin/end messages."),
+    "env": ("ENV", "Environment of the program: a venv's path, conda:NAME, container:IMAGE, none."),
+    "software": ("NAME", "Named module set from the site's profile; `none` loads no set."),
 }
 """Options that are settings of [resources]: how they are shown in --help."""
+SLURM_NAMES = {
+    "nodes": ("-N",),
+    "tasks_per_node": ("--ntasks-per-node",),
+    "cpus_per_task": ("-c",),
+    "time": ("-t",),
+    "partition": ("-p",),
+    "account": ("-A",),
+    "qos": ("-q",),
+    "constraint": ("-C",),
+    "exclude": ("-x",),
+}
+"""What sbatch calls an option that means the same here."""
+RESOURCE_GROUPS = {
+    "Resources": ("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task", "mem", "time"),
+    "Cluster": (
+        *("on", "launcher", "partition", "account", "qos", "reservation", "constraint"),
+        *("exclude", "mail", "slurm"),
+    ),
+    "Environment": ("env", "software", "devices"),
+}
+"""How --help groups the options of every verb that starts runs; each verb adds its own."""
 
 
 def resource_options(function: Callable[..., int]) -> Callable[..., int]:
@@ -47,36 +76,60 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
     about = "Any other option of sbatch; may be repeated."
     function = click.option("--slurm", multiple=True, metavar="KEY=VALUE", help=about)(function)
     for name, (metavar, about) in reversed(RESOURCE_OPTIONS.items()):
-        function = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=about)(
-            function
-        )
+        names = (f"--{name.replace('_', '-')}", *SLURM_NAMES.get(name, ()))
+        function = click.option(name, *names, metavar=metavar, help=about)(function)
     return function
 
 
-@click.command()
+def place_options(function: Callable[..., int]) -> Callable[..., int]:
+    """--on and --launcher, for the verbs that start runs."""
+    function = click.option(
+        "--launcher",
+        metavar="L",
+        shell_complete=complete_launcher,
+        help="How ranks are started: srun, torchrun, mpirun, pmix (default: the site's).",
+    )(function)
+    return on_option("Where to run; auto: by this machine's name.  [default: local]")(function)
+
+
+def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.option(
+        "--on",
+        metavar="CLUSTER",
+        envvar="RAMPUP_CLUSTER",
+        shell_complete=complete_cluster,
+        help=about,
+    )
+
+
+@click.command(
+    cls=RunCommand,
+    groups={
+        **RESOURCE_GROUPS,
+        "What happens": ("follow", "detach", "smoke", "dev", "dry_run"),
+        "Name and output": ("name", "as_json"),
+    },
+)
 @click.argument(
     "words",
     nargs=-1,
     shell_complete=complete_words,
     metavar="[RECIPE | FILE.toml | pkg.mod:Class] [KEY=VALUE]... [-- CMD]",
 )
+@place_options
 @click.option(
-    "--on",
-    metavar="CLUSTER",
-    envvar="RAMPUP_CLUSTER",
-    help="Where to run; auto: by this machine's name.  [default: local]",
-)
-@click.option("--name", help="A name for the run (default: the recipe's or the script's).")
-@click.option(
-    "--launcher",
-    metavar="L",
-    help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's).",
+    "--name",
+    "-J",
+    "--job-name",
+    "name",
+    metavar="NAME",
+    help="A name for the run (default: the recipe's or the script's).",
 )
 @resource_options
 @click.option(
     "--follow",
     is_flag=True,
-    help="On a cluster: stay and look on. Ctrl-C stops looking, not the job.",
+    help="On a cluster: stay attached and show progress; Ctrl-C detaches, the job continues.",
 )
 @click.option(
     "--detach",
@@ -86,12 +139,12 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--smoke",
     is_flag=True,
-    help="On a cluster: try it in the debug queue: one step, one checkpoint, one resume.",
+    help="On a cluster: test it in the debug queue with one step, one checkpoint, one resume.",
 )
 @click.option(
     "--dev",
     is_flag=True,
-    help="Try one batch of everything, here, whatever --on says; no checkpoint is kept.",
+    help="Try one batch of everything on this machine, whatever --on says; no checkpoint is kept.",
 )
 @dry_run_option
 @json_option
@@ -206,8 +259,8 @@ def make_request(
     if len(targets) > 1 or (targets and user_command):
         extra = targets[0] if user_command else targets[1]
         raise UsageError(
-            f"{extra!r} is one target too many",
-            "a command of your own goes after --, a setting is key=value",
+            f"unexpected argument {extra!r}",
+            "a command goes after --, a setting is KEY=VALUE",
         )
     return Request(
         target=targets[0] if targets else None,

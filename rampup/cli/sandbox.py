@@ -8,6 +8,7 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output
+from rampup.cli.guesses import Subcommands
 from rampup.cli.options import json_option
 from rampup.sandbox import sandbox
 from rampup.sandbox.layout import DEFAULT_NAME, Options, list_sandboxes
@@ -15,13 +16,27 @@ from rampup.sandbox.sandbox import Status
 
 STATE_COLOURS = {"up": output.GREEN, "down": output.DIM, "damaged": output.RED}
 name_option = click.option(
-    "--name", default=DEFAULT_NAME, show_default=True, help="Which sandbox; there may be several."
+    "--name",
+    default=DEFAULT_NAME,
+    show_default=True,
+    help="Name of the sandbox; there may be several.",
 )
 
 
-@click.group()
+@click.group(
+    cls=Subcommands,
+    meanings={
+        "start": "rampup sandbox up",
+        "create": "rampup sandbox up",
+        "stop": "rampup sandbox down",
+        "rm": "rampup sandbox down",
+        "delete": "rampup sandbox down",
+        "ls": "rampup sandbox status",
+        "list": "rampup sandbox status",
+    },
+)
 def command() -> None:
-    """A real Slurm of several nodes on this machine."""
+    """Run a real Slurm of several nodes on this machine."""
 
 
 @command.command("up")
@@ -34,14 +49,14 @@ def command() -> None:
     type=click.IntRange(1, 256),
     default=8,
     show_default=True,
-    help="CPUs that each claims.",
+    help="CPUs that each node reports.",
 )
 @click.option(
     "--gpus-per-node",
     type=click.IntRange(0, 64),
     default=0,
     show_default=True,
-    help="Pretend GPUs of each.",
+    help="Pretended GPUs per node.",
 )
 @click.option(
     "--max-array-size",
@@ -88,7 +103,7 @@ def up(
     slurm_conf: TextIO | None,
     as_json: bool,
 ) -> int:
-    """Start it; when it is up already, say so."""
+    """Start a sandbox (does nothing if it is running)."""
     wanted = Options(
         nodes=nodes,
         cpus_per_node=cpus_per_node,
@@ -120,7 +135,7 @@ def up(
 @name_option
 @json_option
 def show_status(name: str, as_json: bool) -> int:
-    """Its daemons, nodes and jobs. Exit 0 when it is up, 1 otherwise."""
+    """Show its daemons, nodes and jobs. Exit code 0 if it is up, 1 otherwise."""
     found = sandbox.status(name)
     code = 0 if found.state == "up" else 1
     if as_json:
@@ -156,7 +171,7 @@ def show_details(found: Status) -> None:
 @command.command("down")
 @name_option
 def down(name: str) -> int:
-    """Stop it and remove it. Runs stay: they are elsewhere."""
+    """Stop the sandbox and remove it. Your runs are kept."""
     began = time.monotonic()
     if sandbox.down(name):
         output.say(f"sandbox {name} is gone after {output.duration(time.monotonic() - began)}")

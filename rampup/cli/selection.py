@@ -117,7 +117,7 @@ def cause_in_one_line(run: RunDir, state: State) -> str:
 
     answer = explain(run, state)
     cause = answer.finding.cause if answer.known else state.cause or state_of(run).cause
-    return " ".join(cause.split()) or "no cause is known"
+    return " ".join(cause.split()) or "cause unknown"
 
 
 def states_json(states: Mapping[RunDir, State]) -> list[dict[str, Any]]:

@@ -34,12 +34,14 @@ ATTEMPTS_SHOWN = 2
 @click.command()
 @run_argument
 @click.option("--all", "show_all", is_flag=True, help="Every setting and every attempt.")
-@click.option("--history", is_flag=True, help="The metric rows of all attempts, as one story.")
 @click.option(
-    "--checkpoints", is_flag=True, help="Its checkpoints: step, age, size, which is the best."
+    "--history", is_flag=True, help="Metric rows of all attempts, merged into one history."
 )
 @click.option(
-    "--verify", is_flag=True, help="Read the checkpoints through; exits 1 when one is damaged."
+    "--checkpoints", is_flag=True, help="List its checkpoints: step, age, size, and which is best."
+)
+@click.option(
+    "--verify", is_flag=True, help="Read and verify all checkpoints; exit code 1 if one is damaged."
 )
 @json_option
 def command(

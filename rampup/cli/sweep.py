@@ -11,8 +11,16 @@ from msgspec.structs import replace
 
 from rampup.cli import follow, output
 from rampup.cli.compare import differ_words
+from rampup.cli.guesses import RunCommand
 from rampup.cli.options import complete_words, dry_run_option, json_option
-from rampup.cli.run import allocation, make_request, remember, resource_options
+from rampup.cli.run import (
+    RESOURCE_GROUPS,
+    allocation,
+    make_request,
+    place_options,
+    remember,
+    resource_options,
+)
 from rampup.cli.selection import report_states, worst_exit_code
 from rampup.cli.sweep_plan import show_plan
 from rampup.diagnose.checks import machine
@@ -29,35 +37,40 @@ from rampup.study.launch import Launch, Way, check, with_share
 from rampup.study.members import Ids, Member, Study, Todo, counts, members_of
 
 
-@click.command()
+@click.command(
+    cls=RunCommand,
+    groups={
+        **RESOURCE_GROUPS,
+        "What happens": ("pack", "throttle", "dry_run"),
+        "Name and output": ("name", "as_json"),
+    },
+)
 @click.argument(
     "words",
     nargs=-1,
     shell_complete=complete_words,
     metavar="[RECIPE | FILE.toml] [KEY=A,B,...]... [-- CMD]",
 )
+@place_options
 @click.option(
-    "--on", metavar="CLUSTER", envvar="RAMPUP_CLUSTER", help="Where to run (default: local)."
-)
-@click.option(
-    "--name", metavar="STUDY", help="A name for the study (default: the recipe's or the script's)."
+    "--name",
+    "-J",
+    "--job-name",
+    "name",
+    metavar="STUDY",
+    help="A name for the study (default: the recipe's or the script's).",
 )
 @click.option(
     "--pack",
     type=click.IntRange(min=1),
     metavar="K",
-    help="K at a time: inside one job, or on this machine.",
+    help="Run K at a time: inside one job, or on this machine.",
 )
 @click.option(
     "--throttle",
     type=click.IntRange(min=1),
     metavar="N",
     help="On a cluster: at most N of an array at once.",
-)
-@click.option(
-    "--launcher",
-    metavar="L",
-    help="Who starts the ranks: srun, torchrun, mpirun, pmix (default: the site's).",
 )
 @resource_options
 @dry_run_option
@@ -77,7 +90,7 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """One run for every combination of settings; together they are a study.
+    """Start one run for every combination of settings; together they are a study.
 
     \b
     rampup sweep mnist lr=1e-2,1e-3 batch_size=16,32
@@ -85,7 +98,7 @@ def command(
     rampup sweep p=1,2,3 --on sandbox --pack 3 -- python prog.py {p}
 
     KEY=A,B,C is tried with each value; a dotted key reaches any table (resources.nodes=1,2). The
-    same command again starts what is missing or has failed, and leaves alone what is done. `rampup
+    same command again starts what is missing or has failed, and skips what is done. `rampup
     list --study STUDY` compares the runs.
     """
     if launcher:
@@ -152,7 +165,7 @@ def refuse_mixture(points: Sequence[grid.Point], pack: int | None, throttle: int
     clusters = [point.spec.cluster for point in points]
     has_queue = not find_scheduler(clusters[0].scheduler).is_here
     if len({(it.scheduler, it.runs_root, it.slurm_conf, it.slurm_cluster) for it in clusters}) > 1:
-        raise Refused("a study runs in one place", "one sweep for each place")
+        raise Refused("a study runs in one place", "start one sweep per cluster")
     if throttle and (pack or not has_queue):
         raise UsageError("--throttle is for arrays on a cluster", "--pack K runs K at a time")
 
@@ -186,7 +199,7 @@ def submit(
 
 def submitted_words(count: int, jobs: Sequence[str], way: Way) -> str:
     if not jobs:
-        return "nothing is to be started"
+        return "nothing to start"
     listed = ", ".join(jobs[:8]) + (", ..." if len(jobs) > 8 else "")
     kind = output.count(len(jobs), "job" if way.at_once else "array")
     at_once = f", {min(way.at_once, count)} at a time" if way.at_once else ""
@@ -212,7 +225,7 @@ def run_here(
     else:
         report_states({member.known.run: member.known.state for member in now if member.known})
         if interrupted:
-            output.say("stopped; the same command goes on with what is missing")
+            output.say("stopped; the same command starts what is missing")
         next_step(study, members)
     return (
         128 + interrupted[0]
@@ -229,7 +242,7 @@ def plan_words(members: Sequence[Member]) -> str:
     found = counts(members)
     said: dict[Todo, str] = {
         "done": "{} done",
-        "goes on": "{} going on",
+        "goes on": "{} running",
         "again": "{} started again",
         "new": "{} new",
     }

@@ -29,11 +29,11 @@ POLL_S = 0.2
 @run_argument
 @study_option("Wait for all runs of this study; the exit code is that of the worst.")
 @click.option(
-    "--timeout", type=float, metavar="SECONDS", help="Give up after so long, with exit code 101."
+    "--timeout", type=float, metavar="SECONDS", help="Give up after this time, with exit code 101."
 )
 @json_option
 def command(run: str | None, study: str | None, timeout: float | None, as_json: bool) -> int:
-    """Wait until a run ends; the exit code tells how. RUN is an id or a prefix of one (default: the
+    """Wait until a run ends; the exit code says how. RUN is an id or a prefix of one (default: the
     latest)."""
     selection = select([run], study)
     if study is None and not as_json:
@@ -67,6 +67,6 @@ def not_finished(selection: Selection, states: dict[RunDir, State]) -> NotFinish
     if selection.study is not None:
         name = selection.study.name
         left = output.count(sum(not state.ended for state in states.values()), "run")
-        return NotFinished(f"{left} of study {name} still to end", f"rampup list --study {name}")
+        return NotFinished(f"not ended yet: {left} of study {name}", f"rampup list --study {name}")
     (run,) = selection.named
     return NotFinished(f"run {run.id} is still {states[run].name}", f"rampup logs -f {run.id}")

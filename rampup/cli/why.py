@@ -18,12 +18,12 @@ from rampup.rundir.files import RunDir
 @run_argument
 @json_option
 def command(run: str | None, as_json: bool) -> int:
-    """Why a run ended, the evidence, and what helps. RUN is an id or a prefix of one (default: the
-    latest).
+    """Explain why a run ended, with the evidence and what to do. RUN is an id or a prefix of one
+    (default: the latest).
 
-    The first line names the run, the second the cause: that of the rank which failed first. Below
-    stand the files and lines that tell it, then one thing to do. "not known" is an answer too: then the hint says
-    where to look.
+    The first line names the run, the second the cause: that of the rank that failed first. Below it
+    are the files and lines that show it, then one thing to do. If the cause is not known, the hint
+    says where to look.
     """
     found = runs.find_to_read(run)
     answer = explain(found)

@@ -85,7 +85,7 @@ def find(name: str) -> Profile:
         return for_this_machine()
     file = files().get(name)
     if file is None:
-        hint = "rampup sandbox up makes it" if name == "sandbox" else nearest(name, names())
+        hint = "start it with: rampup sandbox up" if name == "sandbox" else nearest(name, names())
         raise Refused(f"unknown cluster {name!r}", hint)
     return read(file)
 
@@ -118,11 +118,13 @@ def read(file: Path) -> Profile:
     try:
         cluster = msgspec.convert({"name": file.stem, **table}, Cluster)
     except msgspec.ValidationError as error:
-        raise Refused(f"{file}: {error}", "docs/clusters.md lists the keys of a profile") from None
+        raise Refused(
+            f"{file}: {error}", "`rampup cluster show slurm` lists the keys of a profile"
+        ) from None
     for key in cluster.needs:
         if key not in MAY_NEED:
             raise Refused(
-                f"{file}: needs = {key!r} is nothing that a run can be asked to say",
+                f"{file}: needs = {key!r} is not an option of a run",
                 nearest(key, MAY_NEED),
             )
     return Profile(cluster, file, frozenset(table))
@@ -143,10 +145,10 @@ def for_this_machine() -> Profile:
     host = socket.gethostname()
     if not found:
         hint = "--on NAME (rampup cluster list), or rampup cluster probe --save NAME describes this cluster"
-        raise Refused(f"no profile fits this machine, {host}: none has it in its hostnames", hint)
+        raise Refused(f"no profile matches this machine: {host} is in no profile's hostnames", hint)
     listed = ", ".join(profile.cluster.name for profile in found)
     raise Refused(
-        f"several profiles fit this machine, {host}: {listed}", f"--on {found[0].cluster.name}"
+        f"several profiles match this machine, {host}: {listed}", f"--on {found[0].cluster.name}"
     )
 
 

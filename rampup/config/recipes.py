@@ -51,6 +51,7 @@ def names() -> list[str]:
 def load(target: str, base: Path, given: Mapping[str, Any] | None = None) -> RecipeInfo:
     """The recipe of that name, in that folder or of that class, as seen from `base`; `given`: what
     the user has set."""
+    refuse_other_spellings(target, base)
     if ":" in target and "/" not in target:
         from rampup.config.targets import lightning as targets  # slow, and only for classes
 
@@ -65,9 +66,27 @@ def load(target: str, base: Path, given: Mapping[str, Any] | None = None) -> Rec
     if not (folder / "recipe.toml").is_file():
         raise Refused(
             f"no recipe in {folder}: it has no recipe.toml",
-            "docs/add-a-recipe.md shows what a recipe needs",
+            "a recipe is a folder with recipe.toml and a program; `rampup new DIR` makes a project",
         )
     return read(folder)
+
+
+def refuse_other_spellings(target: str, base: Path) -> None:
+    """Refuse `pkg/mod.py:Class` and `pkg.mod.Class`: a class is written pkg.mod:Class."""
+    path, colon, name = target.rpartition(":")
+    if colon and ("/" in path or path.endswith(".py")):
+        module = path.removeprefix("./").removesuffix(".py").replace("/", ".").strip(".")
+        raise Refused(f"{target!r} is not a class", f"write {module}:{name}")
+    package, dot, name = target.rpartition(".")
+    parts = target.split(".")
+    if not dot or not all(part.isidentifier() for part in parts) or (base / target).is_dir():
+        return
+    if name[:1].isupper():
+        raise Refused(f"{target!r} is not a recipe", f"write {package}:{name} for a class")
+    raise Refused(
+        f"{target!r} is not a recipe",
+        f"write {target}:CLASS for a class, or: rampup run -- python -m {target}",
+    )
 
 
 def read(folder: Path) -> RecipeInfo:
@@ -133,7 +152,7 @@ def settings_of(
         else:
             allowed = ", ".join(get_args(SettingType))
             raise Refused(
-                f"train.{key} in {folder / 'recipe.toml'} has a value of no known type",
+                f"train.{key} in {folder / 'recipe.toml'} has a value of an unsupported type",
                 f"allowed: {allowed}",
             )
     return settings

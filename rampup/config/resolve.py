@@ -16,6 +16,7 @@ from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
 from rampup.config.recipes import TYPES, check_required, check_settings, flattened
 from rampup.config.recipes import load as load_recipe
+from rampup.config.synonyms import find_synonym
 from rampup.config.tables import CHECKPOINT, RESOURCES, Table, read_toml
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
@@ -168,7 +169,7 @@ def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -
     name = table.get("recipe") if file else request.target
     if name is None:
         raise UsageError(
-            "what shall run? name a recipe, a TOML file, or a command after --",
+            "nothing to run: give a recipe, a TOML file, or a command after --",
             "rampup recipe list",
         )
     return str(name)
@@ -208,7 +209,7 @@ def declare(train: Table, own: Mapping[str, Any]) -> None:
     for key, value in own.items():
         if type(value) not in TYPES:
             raise Refused(
-                f"train.{key} has a value of no known type",
+                f"train.{key} has a value of an unsupported type",
                 "use a string, number, true/false or list",
             )
         kind = TYPES[type(value)]
@@ -220,13 +221,15 @@ def put_setting(tables: Mapping[str, Table], text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(
-            f"{text!r} is not a setting", "write key=value, and a command of your own after --"
+            f"{text!r} is not a setting", "a setting is KEY=VALUE; a command goes after --"
         )
     name, dot, inner = key.partition(".")
     if dot and key in tables["train"].schema:  # trainer.NAME, of a LightningModule
         name, dot = "train", ""
     if dot and name not in tables:
-        raise Refused(f"unknown table {name!r} in {text!r}", nearest(name, tables))
+        meant = find_synonym(inner, tables["train"].schema)  # trainer.max_epochs, optimizer.lr
+        hint = f"write {meant}={value}" if meant else nearest(name, tables)
+        raise Refused(f"unknown table {name!r} in {text!r}", hint)
     if key in tables and key not in tables["train"].schema and not tables["train"].free:
         raise Refused(
             f"{key} is a table of settings, not one of them: {text!r}",
@@ -252,8 +255,8 @@ def apply_dev(tables: Mapping[str, Table], engine: EngineInfo | None) -> None:
     """--dev: one rank of this machine takes one step and validates, and keeps no checkpoint."""
     if engine is None:
         raise Refused(
-            "--dev is for recipes with an engine: a loop of your own decides itself",
-            "shorten it yourself",
+            "--dev needs a recipe with an engine; a custom loop has none",
+            "shorten the loop with a setting, e.g. steps=1",
         )
     for key in ("nodes", "tasks_per_node"):
         tables["resources"].put(key, 1, "--dev")
@@ -351,7 +354,7 @@ def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
         made = msgspec.convert({**msgspec.to_builtins(cluster), **values}, Cluster)
     except msgspec.ValidationError as error:  # a list of something else than words
         raise Refused(
-            f"[cluster]: {error}", "docs/clusters.md lists the keys of a profile"
+            f"[cluster]: {error}", "`rampup cluster show slurm` lists the keys of a profile"
         ) from None
     return made
 
@@ -361,7 +364,7 @@ def check_every(kind: str, table: Table) -> None:
     origin = table.origins["checkpoint.every"]
     if kind != "engine" and origin != "default":
         raise Refused(
-            f"checkpoint.every ({origin}) is for recipes with an engine: a loop of your own says when to save",
+            f"checkpoint.every ({origin}) needs a recipe with an engine; a custom loop decides when to save",
             "call run.save(state, step) where you want it; docs/your-own-loop.md shows it",
         )
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rampup.config.synonyms import find_synonym
 from rampup.core.spec import Setting, Value
+from rampup.core.units import TIME_FORMS
 from rampup.errors import Refused, nearest
 
 CHECKPOINT = {
@@ -23,12 +25,12 @@ CHECKPOINT = {
     "keep": Setting("int", 2, "how many of the newest to keep, besides the best", low=2),
 }
 RESOURCES = {
-    "nodes": Setting("int", 1, "machines"),
-    "tasks_per_node": Setting("int", 1, "ranks on each machine"),
-    "gpus_per_node": Setting("int", 0, "GPUs on each machine", low=0),
-    "cpus_per_task": Setting("int", None, "CPUs of each rank", low=1, optional=True),
-    "time": Setting("str", None, "time limit: minutes, H:MM:SS or D-HH:MM:SS", optional=True),
-    "mem": Setting("str", None, "memory of each node, e.g. 16G", optional=True),
+    "nodes": Setting("int", 1, "number of nodes"),
+    "tasks_per_node": Setting("int", 1, "ranks per node"),
+    "gpus_per_node": Setting("int", 0, "GPUs per node", low=0),
+    "cpus_per_task": Setting("int", None, "CPUs per rank", low=1, optional=True),
+    "time": Setting("str", None, f"time limit: {TIME_FORMS}", optional=True),
+    "mem": Setting("str", None, "memory per node, e.g. 16G", optional=True),
     "partition": Setting("str", None, "Slurm partition", optional=True),
     "account": Setting("str", None, "Slurm account", optional=True),
     "qos": Setting("str", None, "Slurm quality of service", optional=True),
@@ -38,12 +40,12 @@ RESOURCES = {
     "lead_s": Setting(
         "int", 180, "seconds before the time limit to save and stop; at most a quarter of it", low=1
     ),
-    "requeues": Setting("int", 50, "how often to start again after a time limit", low=0),
-    "mail": Setting("str", None, "where Slurm writes to", optional=True),
+    "requeues": Setting("int", 50, "how many times to restart after a time limit", low=0),
+    "mail": Setting("str", None, "e-mail address for Slurm's begin/end messages", optional=True),
     "env": Setting(
-        "str", "", "what the program runs in: a venv's path, conda:NAME, container:IMAGE, none"
+        "str", "", "environment of the program: a venv's path, conda:NAME, container:IMAGE, none"
     ),
-    "software": Setting("str", "", "which of the site's lists of modules to load, or none"),
+    "software": Setting("str", "", "named module set from the site's profile, or none"),
     "slurm": Setting("list", [], "further sbatch options, each KEY=VALUE"),
     "devices": Setting(
         "list", None, "which GPUs, by index; an empty list hides them all", optional=True
@@ -89,7 +91,7 @@ class Table:
 
     def put_text(self, key: str, text: str, origin: str) -> None:
         """A value from the command line."""
-        setting = self._setting(key, origin)
+        setting = self._setting(key, origin, text)
         self._set(
             key,
             parse_value(setting, text, f"{self.name}.{key}", origin)
@@ -98,12 +100,24 @@ class Table:
             origin,
         )
 
-    def _setting(self, key: str, origin: str) -> Setting | None:
+    def _setting(self, key: str, origin: str, text: str | None = None) -> Setting | None:
         if key not in self.schema and not self.free:
-            raise Refused(
-                f"unknown setting {self.name}.{key} ({origin})", nearest(key, self.schema)
-            )
+            raise Refused(f"unknown setting {self.name}.{key} ({origin})", self._suggest(key, text))
         return self.schema.get(key)
+
+    def _suggest(self, key: str, text: str | None) -> str:
+        """Return what to write in place of an unknown key; `text` is its value on the command
+        line."""
+        meant = find_synonym(key, self.schema)
+        if meant is not None:
+            return f"did you mean {meant}?" if text is None else f"write {meant}={text}"
+        plain = key.replace("-", "_")
+        if self.name == "train" and plain in RESOURCES:
+            option = f"--{plain.replace('_', '-')}"
+            if text is None:
+                return f"write it below [resources], or use {option}"
+            return f"write resources.{plain}={text}, or {option} {text}"
+        return nearest(key, self.schema)
 
     def _set(self, key: str, value: Value, origin: str) -> None:
         self.values[key] = value

@@ -32,11 +32,11 @@ KINDS: tuple[Kind, ...] = ("conda", "container")
 """Those that are named before a colon."""
 
 BEGIN = """\
-# What the ranks run in: modules, then the environment, then variables. The first two are scripts of others: -u would
-# break them, and old versions of `module` end with 0 when they fail, so what is loaded is looked at too.
+# The environment of the ranks: modules, then venv or conda, then variables. The first two run foreign scripts: -u
+# would break them, and old versions of `module` exit with 0 when they fail, so check what was loaded too.
 set +u
 words=$attempt_dir/.words
-said() {  # what the last one said: its first paragraph
+said() {  # the first paragraph that the last command printed
   local line all=""
   while read -r line || [ -n "$line" ]; do
     if [ -z "$line" ] && [ -n "$all" ]; then break; fi
@@ -121,8 +121,8 @@ def of(spec: RunSpec, run_dir: Path) -> Software:
     for word in (*modules, *cluster.module_use, cluster.module_init or "", env):
         if not word.isprintable():
             raise Refused(
-                f"{word!r} is no name of a module or an environment",
-                "letters that can be seen on a screen",
+                f"{word!r} is not a name of a module or an environment",
+                "use printable characters",
             )
     return Software(
         modules=modules,
@@ -150,7 +150,7 @@ def check_variables(env: Mapping[str, str], profile: str) -> None:
             )
             raise Refused(
                 f"{name} = {value[:60]!r} in the profile {profile} {why}",
-                "no program can be given that",
+                "a program can't be given such a value",
             )
 
 

@@ -41,10 +41,10 @@ def read_png(data: bytes) -> Pixels:
     """Return an array (height, width, 3); ValueError if the data is not such a picture."""
     chunks = list(_chunks(data))
     if not chunks or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13:
-        raise ValueError("it is no PNG")
+        raise ValueError("it is not a PNG")
     width, height, *kind = struct.unpack(">IIBBBBB", chunks[0][1])
     if kind != [8, 2, 0, 0, 0]:
-        raise ValueError("it is no PNG of three colours with 8 bits each")
+        raise ValueError("it is not a PNG of three colours with 8 bits each")
     try:
         stored = zlib.decompress(b"".join(content for name, content in chunks if name == b"IDAT"))
     except zlib.error as error:
@@ -79,7 +79,7 @@ def _undo_filters(filters: Pixels, rows: Pixels) -> Pixels:
         elif kind in (3, 4):
             found[index] = _undo_guess(kind, rows[index].astype(int), above.astype(int))
         else:
-            raise ValueError(f"{kind} is no filter of a row")
+            raise ValueError(f"{kind} is not a row filter")
         above = found[index]
     return found
 

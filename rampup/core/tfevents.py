@@ -137,7 +137,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
         elif kind in (EIGHT_BYTES, FOUR_BYTES):
             at += 8 if kind == EIGHT_BYTES else 4
         else:
-            raise ValueError(f"{kind} is no kind of field")
+            raise ValueError(f"{kind} is not a kind of field")
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -229,7 +229,7 @@ def _hparam(value: Any) -> bytes:
 
 def image(t: float, step: int, tag: str, png: bytes) -> bytes:
     if not png.startswith(PNG) or len(png) < 26:
-        raise ValueError("it is no PNG")
+        raise ValueError("it is not a PNG")
     if len(png) > LARGEST_PNG:
         raise ValueError(
             f"{len(png):,} bytes are too many for a picture, {LARGEST_PNG:,} are taken: draw it smaller"

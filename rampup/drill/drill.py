@@ -184,9 +184,11 @@ def refuse_impossible(fault: Fault, baseline: Baseline) -> None:
     """Raise Impossible for a fault that, as the undisturbed run shows, can't meet this program."""
     first = baseline.run.attempt(1)
     if not fault.is_kill and not first.progress_file.exists():
-        raise Impossible("the command does not use rampup.init(), so nobody can see when it trains")
+        raise Impossible(
+            "the command does not use rampup.init(), so rampup can't see when it trains"
+        )
     if fault.name == "stop-and-resume" and not first.listens_file.exists():
-        raise Impossible("its loop does not look at run.should_stop")
+        raise Impossible("its loop does not check run.should_stop")
     if fault.name == "torn-checkpoint" and not checkpoints.list_steps(baseline.run):
         raise Impossible("the run writes no checkpoints")
 

@@ -114,7 +114,7 @@ class FaultRun:
             if not may_end and self.state().ended:
                 raise TooLate
             if time.monotonic() > deadline:
-                raise Lost(f"it is {self.state().name}, and waits for ever: {what}")
+                raise Lost(f"it is {self.state().name}, and waits endlessly: {what}")
             self.runner.pause()
 
     def wait_for_moment(self) -> None:

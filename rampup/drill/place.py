@@ -16,8 +16,8 @@ from rampup.sandbox.layout import Layout, Options, find_layout, list_sandboxes
 from rampup.schedulers import find_scheduler
 
 NO_SLURM = "there is no Slurm here: rampup sandbox up, then --on sandbox"
-NOT_YOURS = "only who runs the cluster can cause it"
-NO_PROCESS = "nobody may kill a single process on a compute node from here"
+NOT_YOURS = "only an administrator of the cluster can cause it"
+NO_PROCESS = "a single process on a compute node can't be killed from here"
 
 
 class Place(Struct, frozen=True):

@@ -86,7 +86,7 @@ def judge(fault: str, fault_run: FaultRun, problem: str) -> Trial:
         survived=not needed_help,
         equal=comparison.equal,
         promised=not any(_resumed_inexactly(attempt) for attempt in fault_run.run.attempts()),
-        why="it did not come back by itself" if needed_help else comparison.difference,
+        why="it did not recover by itself" if needed_help else comparison.difference,
         lost_s=round(wall_s - fault_run.baseline.wall_s, 2),
     )
 

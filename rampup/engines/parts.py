@@ -307,7 +307,7 @@ def superseded(attempt: int) -> Superseded:
 def does_not_fit(folder: Path, error: Exception) -> RampupError:
     """Return the error of a checkpoint whose state does not match what the run has now."""
     return RampupError(
-        f"{folder} does not fit the model or the optimizer of now: {str(error).splitlines()[0]}",
+        f"{folder} does not match the current model or optimizer: {str(error).splitlines()[0]}",
         "resume with the code and the settings that the run was started with",
     )
 
@@ -320,7 +320,7 @@ def mentions(error: BaseException, signs: Iterable[str]) -> bool:
 
 def lost_peer(rank: int) -> RampupError:
     return RampupError(
-        f"rank {rank} lost contact with another rank", "the rank that failed first tells the cause"
+        f"rank {rank} lost contact with another rank", "see the error of the rank that failed first"
     )
 
 

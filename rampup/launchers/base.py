@@ -29,11 +29,11 @@ for try in {tries}; do
   [ -e "$attempt_dir/port-taken" ] || break  # another program on the node has our ports: take the next block
 done"""
 BECOMES = """\
-# rank.py needs the standard library alone (-I -S) and becomes the program of the run: no shell is left in between that
+# rank.py needs only the standard library (-I -S) and becomes the program of the run: no shell is left in between that
 # a signal could hit."""
 STAYS = """\
-# rank.py needs the standard library alone (-I -S) and stays as the parent of the program: one that ends with code 85
-# asks to be started again, which must not look like a failure."""
+# rank.py needs only the standard library (-I -S) and stays the parent of the program: one that exits with code 85
+# asks for a restart, which must not look like a failure."""
 
 
 class Launcher:
@@ -51,7 +51,7 @@ class Launcher:
 
     def start_ranks(self, spec: RunSpec) -> str:
         """The lines of a job script that start the ranks and leave their exit code in $code."""
-        raise NotImplementedError(f"the launcher {self.name} works on this machine alone")
+        raise NotImplementedError(f"the launcher {self.name} works on this machine only")
 
     def command_here(self, ranks: int) -> tuple[str, ...]:
         """The words before rank.py on this machine; none where the supervisor starts each rank."""

@@ -11,7 +11,7 @@ from rampup.launchers.base import Launcher, render_loop
 
 COMMENT = """\
 # Open MPI asks Slurm itself for the nodes. Ranks fill one node after the other, so they are the same ones in every
-# attempt. Threads are ours to place (--bind-to none). A rank that is told to end gets some seconds for its save, not
+# attempt. Threads are ours to place (--bind-to none). A rank that must end gets some seconds for its save, not
 # one; Open MPI waits as long before SIGTERM as between it and SIGKILL."""
 
 

@@ -16,8 +16,8 @@ PROGRAM = "srun"
 """What the processes of a step are called, besides the ranks themselves."""
 COMMENT = """\
 # One task per rank. --cpus-per-task again: not every version of Slurm hands it on from sbatch. --nodelist: rank 0 is
-# where we say that it is. A rank that fails ends all of them (--kill-on-bad-exit), one that ends well leaves the
-# others in peace (--wait=0)."""
+# on the node that we chose. A rank that fails ends all of them (--kill-on-bad-exit), one that succeeds does not
+# stop the others (--wait=0)."""
 BY_ANOTHER_KEY = {
     **dict.fromkeys(
         ("nodes", "ntasks", "ntasks-per-node", "tasks-per-node"), "--nodes and --tasks-per-node"
@@ -84,7 +84,7 @@ def site_options(spec: RunSpec) -> list[str]:
         if not word.startswith("--") or not name or not word.isprintable():
             hint = 'each is a long option in one word: srun = ["--distribution=block:block"]'
             raise Refused(
-                f"{word!r} in srun of cluster {spec.cluster.name} is no option of srun", hint
+                f"{word!r} in srun of cluster {spec.cluster.name} is not an option of srun", hint
             )
         for own, instead in BY_ANOTHER_KEY.items():
             if own.startswith(name):  # srun takes the beginning of a name for the whole

@@ -11,7 +11,7 @@ from rampup.launchers.srun import failure_and_binding_options, size_options
 
 COMMENT = """\
 # One task per node, with the CPUs of all its ranks: rank.py becomes an agent of torchrun (--agent), which starts
-# rank.py for each rank of the node. --nodelist: rank 0 is where we say that it is."""
+# rank.py for each rank of the node. --nodelist: rank 0 is on the node that we chose."""
 
 
 class Torchrun(Launcher):

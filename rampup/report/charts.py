@@ -33,7 +33,7 @@ KINDS = (*PREFIXES, "no prefix")
 MACHINE = (
     ("cpu", "CPU busy", "%", "cpu_percent", 1.0),
     ("memory", "memory of the run", "GB", "rss_mb", 1 / 1024),
-    ("node-memory", "memory of the node, all programs", "GB", "mem_used_mb", 1 / 1024),
+    ("node-memory", "node memory (all processes)", "GB", "mem_used_mb", 1 / 1024),
 )
 """Charts of the samples: name, title, unit, key of a sample, and what it is multiplied by."""
 MOST_MARKS = 300
@@ -305,7 +305,7 @@ def later_attempts(data: RunData) -> list[tuple[Attempt, str]]:
 
 def describe_restart(attempt: Attempt, before: Attempt) -> str:
     if not attempt.trained:
-        place = "(it did not get to a step)"
+        place = "(it reached no step)"
     else:
         place = f"from step {attempt.first_step:,}" if attempt.first_step else "from the beginning"
     reason = textwrap.shorten(before.reason, REASON_LENGTH, placeholder=" …")

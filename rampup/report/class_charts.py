@@ -62,7 +62,14 @@ def confusion_chart(evaluation: Record) -> Iterator[Chart]:
         for other, count in zip(names, row, strict=True)
     ]
     yield Chart(
-        "confusion", "confusion matrix", "classes", "taken for", "is", series, names, cells=True
+        "confusion",
+        "confusion matrix",
+        "classes",
+        "predicted class",
+        "true class",
+        series,
+        names,
+        cells=True,
     )
 
 
@@ -94,7 +101,7 @@ def weights_chart(evaluation: Record) -> Iterator[Chart]:
             title="weights",
             section="model",
             x_title="value",
-            y_title="part of them",
+            y_title="fraction of weights",
             series=series,
             runs=[line.run for line in series],
             zero=True,
@@ -141,8 +148,8 @@ def samples_picture(evaluation: Record) -> str:
     if len(picture) > LARGEST_PICTURE or not PICTURE.fullmatch(picture):
         return ""
     return (
-        "<h3>samples</h3><p class='soft small'>The first of the validation data: what the model "
-        "says, and how sure it is; in red, with what is right, where it is wrong.</p>"
+        "<h3>samples</h3><p class='soft small'>The first validation samples: prediction and "
+        "confidence; errors in red with the true label.</p>"
         f"<img alt='samples' src='data:image/png;base64,{picture}'>"
     )
 

@@ -26,7 +26,7 @@ LOG_BYTES = 100_000
 LONGEST_LINE = 400
 PROFILE_LETTERS = 20_000
 TERMINAL_CODES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
-UNKNOWN_PHASES = "the phases: rank 0 writes them when it ends, and it could not"
+UNKNOWN_PHASES = "the phases: rank 0 writes them when it ends, but it was killed"
 ENDED_BADLY = ("failed", "timeout", "cancelled")
 Read = TypeVar("Read")
 
@@ -50,7 +50,9 @@ def read_or_note(data: RunData, what: str, read: Callable[[], Read], fallback: R
     try:
         return read()
     except Exception as error:
-        data.missing.append(f"{what} can't be told: {type(error).__name__}: {str(error)[:200]}")
+        data.missing.append(
+            f"{what} can't be determined: {type(error).__name__}: {str(error)[:200]}"
+        )
         return fallback
 
 

@@ -39,10 +39,10 @@ from rampup.rundir.records import Record
 SETTING = re.compile(r"--[\w-]+ [\w.]+|[\w.]+=[\w.]+(?: [\w.]+=[\w.]+)*|RAMPUP_\w+")
 NOT_OF_ALL = ("samples/s", "epoch takes", "best")
 """Columns that are left out where no run has them: your own loop may log no metric that counts."""
-KILLED = "by when its training began; rank 0 writes the phases when it ends, and it could not"
-SOME_KILLED = "as rank 0 measured it; where it was killed, only when its training began is known"
-MARKS = "A dashed line is where a later attempt took up; its number stands above."
-MARKS_OF_MANY = "A dashed line is where a later attempt of the run of that colour took up."
+KILLED = "by when its training began; rank 0 writes the phases when it ends, but it was killed"
+SOME_KILLED = "as rank 0 measured it; where it was killed, only the start of training is known"
+MARKS = "A dashed line marks where a later attempt resumed; its number is above it."
+MARKS_OF_MANY = "A dashed line marks where a later attempt of the run of that colour resumed."
 CHART_SECTIONS = {
     "curves": "Curves",
     "throughput": "Throughput",
@@ -164,7 +164,7 @@ def head_of_several(runs: Sequence[RunData], labels: Sequence[str]) -> str:
     head, rows = [head[at] for at in kept], [[row[at] for at in kept] for row in rows]
     shades = ""
     if len(runs) > len(COLOURS):
-        shades = f" From the {len(COLOURS) + 1}th run on they are shades of the first."
+        shades = f" From the {len(COLOURS) + 1}th run on, they are shades of the first."
     return (
         f"<h1>{escape(title_of_several(runs))}</h1>"
         f"<p class='soft small'>The colours are the legend of all charts; "

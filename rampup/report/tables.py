@@ -21,8 +21,8 @@ from rampup.rundir.history import Attempt, effective_ratio
 SETTINGS_TABLES = ("train", "checkpoint", "resources")
 LOADER = ("workers", "persistent_workers", "pin_memory")
 EFFECTIVE = (
-    "the part of all time, from the first start to the last word, that went into steps that count. "
-    "The rest is starting up, work done twice, and waiting between attempts."
+    "the share of the time, from first start to last recorded activity, spent on steps that count. "
+    "The rest is startup, repeated work, and waiting between attempts."
 )
 EXACTNESS = {None: "", True: "bit for bit", False: "not bit for bit"}
 

@@ -44,7 +44,7 @@ class Damaged(RampupError):
 
     def __init__(self, folder: Path, fault: str) -> None:
         super().__init__(
-            f"checkpoint {folder} is damaged: {fault}", "an older checkpoint may be sound"
+            f"checkpoint {folder} is damaged: {fault}", "an older checkpoint may be valid"
         )
         self.fault = fault
 

@@ -32,7 +32,7 @@ LOST_PEER = re.compile(
     re.IGNORECASE,
 )
 """Errors of a rank that fell because another one was gone."""
-ROLL_CALL = "did not come"
+ROLL_CALL = ("never connected", "did not come")
 """The error of a rank that waited for another one; the other may have recorded a better cause."""
 
 
@@ -94,7 +94,7 @@ def find_first_failure(attempt: AttemptDir, rank: int | None, code: int | None) 
         return FirstFailure(*exits[0])
     culprits = [error for error in errors if error not in fell]
     # the earliest first, as they came
-    culprits.sort(key=lambda error: ROLL_CALL in str(error.get("message")))
+    culprits.sort(key=lambda error: any(it in str(error.get("message")) for it in ROLL_CALL))
     if culprits or (fell and (not exits or exits[0].rank in fallen)):
         return _add_exit((culprits or fell)[0], exits)
     return FirstFailure(*exits[0]) if exits else FirstFailure(rank, code)

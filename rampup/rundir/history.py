@@ -23,10 +23,10 @@ REASONS = {
     "again: timeout": "time limit",
     "again: preempt": "preemption",
     "again: requeued": "requeued by Slurm",
-    "again: asked": "it asked to be started again",
+    "again: asked": "it requested a restart",
     "cancelled": "cancelled",
     "stopped": "stopped by Slurm",
-    KILLED_OR_LOST: "killed without a word",
+    KILLED_OR_LOST: "killed or lost",
 }
 
 

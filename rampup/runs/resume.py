@@ -130,7 +130,7 @@ def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
     version = run.run.get("rampup")
     if not builtin or version == __version__:
         return ""
-    return f"it began with rampup {version}, and goes on with {__version__}"
+    return f"it began with rampup {version} and continues with {__version__}"
 
 
 def rebuild_argv(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
@@ -275,7 +275,7 @@ def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
     state = state_of(run, fresh_s)
     if not state.ended:
         raise Refused(
-            f"run {run.id} is {state.name}: it is not started twice",
+            f"run {run.id} is still {state.name}; it can be resumed after it ends",
             f"rampup cancel --save {run.id}, then resume",
         )
     if state.name == "completed":

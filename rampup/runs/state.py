@@ -24,8 +24,8 @@ from rampup.schedulers import find_recorded, find_scheduler
 from rampup.schedulers.base import FRESH_S, Answer, Job, JobRef, Scheduler, job_key
 
 ENDED = ("completed", "failed", "cancelled", "timeout")
-TORN = "which would tell how it ended, is torn or missing"
-GONE = "its launcher is gone without a word: killed, out of memory, or the machine went down"
+TORN = "which records how it ended, is torn or missing"
+GONE = "its launcher disappeared without recording an exit: killed, out of memory, or the machine went down"
 SILENT_AFTER_S = 120.0
 """A run of another machine that wrote nothing for so long is taken for dead (its sampler writes
 every 10 s)."""
@@ -298,7 +298,7 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
         is_elsewhere and clocks.age_of_file(run.control_file) < SILENT_AFTER_S
     ):
         return State("pending")
-    cause = torn if has_no_record else "its launcher ended before it could say what it does"
+    cause = torn if has_no_record else "its launcher ended before it could record what it does"
     return state_of_the_gone(run, since, cause)
 
 
@@ -410,9 +410,9 @@ def state_of_unknown_job(seen: Observation, scheduler: Scheduler, answer: Answer
         spent = facts.get("ended", 0.0) - facts.get("started", 0.0)
         if limit and spent > limit - 5:
             return State("timeout", facts.get("exit_code"), "the time limit was reached")
-        cause = f"{title} stopped the job; there are no accounts to tell why"
+        cause = f"{title} stopped the job; without accounting the reason is unknown"
         return State("failed", facts.get("exit_code"), cause)
-    cause = f"{title} knows nothing of the job any more, and it left no word of how it ended"
+    cause = f"{title} no longer knows the job, and it recorded no exit"
     return State("failed", None, cause)
 
 

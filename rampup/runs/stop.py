@@ -20,7 +20,7 @@ def ask_to_stop(run: RunDir) -> None:
     attempt = run.last_attempt()
     if attempt is None or not attempt.listens_file.exists():
         raise Refused(
-            f"nothing in run {run.id} listens: a loop looks at run.should_stop, a recipe from its first step on",
+            f"run {run.id} can't save on request: its program has not checked run.should_stop",
             f"rampup cancel {run.id}, without --save",
         )
     run.record("stop asked", by="rampup cancel --save", attempt=attempt.number)
@@ -52,7 +52,7 @@ def wait_for_submission(run: RunDir) -> None:
     while is_being_submitted(run):
         if time.monotonic() > deadline:
             raise SchedulerError(
-                f"run {run.id} is still being submitted", f"later again: rampup cancel {run.id}"
+                f"run {run.id} is still being submitted", f"try again later: rampup cancel {run.id}"
             )
         time.sleep(POLL_S)
     find_submissions([observe(run)])

@@ -94,7 +94,7 @@ class Run:
         resumed step.
         """
         if not self._open:
-            raise RampupError("run.log() after run.finish()", "log before finishing")
+            raise RampupError("run.log() called after run.finish()", "log before finishing")
         step, values = read_row(row, step, metrics, self._next_step)
         self._metrics.write(step, **values)
         self._logged, self._next_step = step, step + 1
@@ -122,7 +122,7 @@ class Run:
         rampup nothing is written.
         """
         if not self._open:
-            raise RampupError("run.save() after run.finish()", "save before finishing")
+            raise RampupError("run.save() called after run.finish()", "save before finishing")
         step = check_step(step, "run.save", "run.save(state, step): count steps from 1")
         if self._saving is None or self.rank != 0:
             return

@@ -146,7 +146,7 @@ def watch(ranks: Ranks, deadline: float | None) -> Outcome | None:
         if outcome is None and not ranks.run.run_file.exists():
             outcome = Outcome(
                 "failed",
-                cause=f"the run directory {ranks.run.path} vanished while the run was going on",
+                cause=f"the run directory {ranks.run.path} vanished during the run",
             )
             ranks.stop(GRACE_S)
         ranks.kill_if_late()
@@ -187,7 +187,7 @@ def in_good_order(ranks: Ranks) -> Outcome:
     if word == "asked" or (rank.AGAIN in ranks.codes.values() and word != "stop"):
         return Outcome("again", exit_code=rank.AGAIN)
     if word:
-        return Outcome("cancelled", exit_code=0, cause="stopped in good order, on request")
+        return Outcome("cancelled", exit_code=0, cause="stopped gracefully, on request")
     return Outcome("completed", exit_code=0)
 
 

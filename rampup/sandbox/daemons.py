@@ -57,7 +57,7 @@ def start(layout: Layout, daemon: str) -> None:
     name, *words = daemon_command(layout, daemon)
     found = find_program(name)
     if found is None:
-        raise SchedulerError(f"{name} is gone", "rampup sandbox up says which package has it")
+        raise SchedulerError(f"{name} is gone", "rampup sandbox up shows which package has it")
     with open(layout.logs / f"{daemon}.out", "ab") as output:
         process = subprocess.Popen(
             [found, *words],

@@ -117,7 +117,7 @@ def split(text: str, setting: str) -> list[str]:
     for piece in quoted:
         if piece[-1] != piece[0]:
             raise UsageError(
-                f"{setting!r} goes on after a closed quote: {piece}",
+                f"{setting!r} continues after a closing quote: {piece}",
                 "quote the whole value, or nothing",
             )
     return [piece[1:-1] if piece in quoted else piece for piece in pieces]
@@ -157,6 +157,7 @@ def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: F
     try:
         spec = resolve(replace(request, settings=settings, command=command), cwd, find)
     except RampupError as error:
+        error.hint = restore_values(error, request, texts)
         if settings and not fails_alike(request, texts, error, cwd):
             raise type(error)(
                 f"{error.message}, in the point {' '.join(settings)}", error.hint
@@ -166,6 +167,14 @@ def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: F
         return spec
     # the command of a file
     return replace(spec, command=tuple(filled(word, texts) for word in spec.command))
+
+
+def restore_values(error: RampupError, request: Request, texts: Mapping[str, str]) -> str:
+    """Return the hint with all values of the key that it is about, not those of one point."""
+    for key, text in texts.items():
+        if f"train.{key} (" in error.message or f"{key}={text}" in error.message:
+            return error.hint.replace(f"={text}", f"={whole_text(request.settings, key)}")
+    return error.hint
 
 
 def fails_alike(request: Request, texts: Mapping[str, str], error: RampupError, cwd: Path) -> bool:
@@ -193,7 +202,7 @@ def unfilled(request: Request, found: Sequence[Point]) -> Iterator[str]:
     alike = len(found) > 1 and len({point.spec.command for point in found}) == 1
     for name in dict.fromkeys(PLACE.findall(" ".join(command))):
         if name not in keys and ((hint := nearest(name, keys)).startswith("did you mean") or alike):
-            yield f"{{{name}}} in the command is no setting of this study and stays as it is: {hint}"
+            yield f"{{{name}}} in the command is not a setting of this study and is left unchanged: {hint}"
 
 
 def value_of(spec: RunSpec, key: str) -> Value:

@@ -193,7 +193,7 @@ class Launch(Struct, frozen=True):
 
     def go_on_or_stop(self, so_far: str) -> None:
         if self.interrupted:
-            self.tell(f"stopped: {so_far}; the same sweep goes on")
+            self.tell(f"stopped: {so_far}; the same sweep continues")
             raise KeyboardInterrupt
 
     def make_ready(self, group: Group, ids: Ids, undo: contextlib.ExitStack) -> Batch:

@@ -55,13 +55,13 @@ def test_show(cli, run: RunDir) -> None:
 
 
 def test_verify(cli, run: RunDir) -> None:
-    assert cli("show", run.id, "--checkpoints", "--verify").stdout.count("sound") == 3
+    assert cli("show", run.id, "--checkpoints", "--verify").stdout.count("valid") == 3
     damage(run.checkpoint(30) / "state.pt")
     os.truncate(run.checkpoint(10) / "manifest.json", 20)
     done = cli("show", run.id, "--checkpoints", "--verify", check=1)
     lines = done.stdout.splitlines()
     assert lines[1].endswith("damaged: state.pt is not what was written")
-    assert lines[2].endswith("sound") and lines[3].endswith("damaged: manifest.json can't be read")
+    assert lines[2].endswith("valid") and lines[3].endswith("damaged: manifest.json can't be read")
     rows = cli.json("show", run.id, "--verify", check=1)
     assert [row["sound"] for row in rows] == [False, True, False]
 
@@ -77,8 +77,8 @@ def test_show_knows_what_was_set_aside_and_copies(cli, run: RunDir) -> None:
     run.checkpoint(30).rename(run.checkpoints / "step-30.old-1")
     run.checkpoint(10).rename(run.checkpoints / "damaged-step-10")
     lines = cli("show", run.id, "--checkpoints", "--verify").stdout.splitlines()[1:]
-    assert lines[0].split()[0] == "30" and lines[0].endswith("sound (as step-30.old-1)")
-    assert lines[1].split()[0] == "20" and lines[1].endswith("best  sound")
+    assert lines[0].split()[0] == "30" and lines[0].endswith("valid (as step-30.old-1)")
+    assert lines[1].split()[0] == "20" and lines[1].endswith("best  valid")
     assert lines[2].split()[0] == "10" and lines[2].endswith("damaged, set aside")
     rows = cli.json("show", run.id, "--verify")
     assert [row["name"] for row in rows] == ["step-30.old-1", "step-20", "damaged-step-10"]

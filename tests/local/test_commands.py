@@ -198,5 +198,5 @@ def test_a_closed_pipe_does_not_end_the_run(cli) -> None:
         ["bash", "-c", shell], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "0\n"
-    assert "goes on" in done.stderr
+    assert "the run continues" in done.stderr
     assert (cli.cwd / "done").exists() and cli.json("show")["state"] == "completed"

@@ -115,7 +115,7 @@ def test_modules_where_a_profile_has_them(cli, site: Site) -> None:
     note = cli(
         "run", "--on", name, "--dry-run", "--", "python", "script.py", VIRTUAL_ENV="/my/env"
     ).stderr
-    assert "not of /my/env, which is active here; try: --env /my/env" in note
+    assert "not from /my/env, which is active here; try: --env /my/env" in note
 
 
 def test_a_container_gets_the_program_and_its_places(cli, site: Site) -> None:
@@ -209,12 +209,12 @@ def test_environments_that_are_not_there(cli, site: Site) -> None:
         ("nosuch", f"there is no environment {cli.cwd}/nosuch", f"python -m venv {cli.cwd}/nosuch"),
         ("$(id)", f"there is no environment {cli.cwd}/$(id)", "python -m venv '"),
         (f"{site.folder}/half", "it has no bin/python", "python -m venv"),
-        (f"{site.folder}/conda env", "is no venv but of conda", "--env 'conda:"),
+        (f"{site.folder}/conda env", "is a conda environment, not a venv", "--env 'conda:"),
         (f"{site.folder}/t.sif", "is a file", "--env 'container:"),
-        ("conda:", "names no environment", "conda env list"),
+        ("conda:", "needs the name of an environment", "conda env list"),
         ("conda:torch2", "there is no conda here", "--software"),
         ("conda:./x", "it has no conda-meta", "conda env list"),
-        ("container:", "names no image", "IMAGE.sif"),
+        ("container:", "needs an image", "IMAGE.sif"),
         ("container:x.sif", f"there is no image {cli.cwd}/x.sif", f"ls {cli.cwd}"),
         (
             "container:docker://python",
@@ -222,7 +222,7 @@ def test_environments_that_are_not_there(cli, site: Site) -> None:
             "apptainer pull image.sif docker://python",
         ),
         (f"container:{site.folder}/t.sif", "neither apptainer nor singularity", "--on CLUSTER"),
-        ("two\nlines", "no name of a module or an environment", "screen"),
+        ("two\nlines", "not a name of a module or an environment", "printable"),
     ):
         said = refused(cli, "--env", env, "--", "python", "-V")
         assert words in said and hint in said, (env, said)
@@ -240,7 +240,9 @@ def test_lists_that_are_not_there(cli) -> None:
 def test_a_venv_that_can_not_run_the_recipe(cli, site: Site) -> None:
     bare = site.venv(rampup=False)
     said = refused(cli, "polyfit", "--env", str(bare))
-    assert f"recipe polyfit needs rampup and torch, which the environment {bare} has not" in said
+    assert (
+        f"recipe polyfit needs rampup and torch, which the environment {bare} does not have" in said
+    )
     assert "an env/bin/python' -m pip install 'rampup[torch]'" in said
     (bare / "bin" / "python").unlink()
     (bare / "bin" / "python").write_text("#!/bin/sh\necho no libpython >&2\nexit 127\n")

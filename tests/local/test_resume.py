@@ -82,7 +82,7 @@ def test_a_run_that_was_stopped_with_save_goes_on_where_it_was(
 ) -> None:
     run = detached(cli, eventually, "--", "python", script(cli))
     said = cli("cancel", "--save", str(run))
-    assert "cancelled: stopped in good order" in said.stderr
+    assert "cancelled: stopped gracefully" in said.stderr
     before = cli.json("show", str(run))
     assert (before["state"], before["attempts"]) == ("cancelled", 1)
     found = json.loads(cli("resume", str(run), "--json").stdout.splitlines()[-1])
@@ -154,7 +154,7 @@ def test_the_time_limit_lets_a_loop_that_listens_save(cli: Cli) -> None:
 def test_a_run_is_never_started_twice(cli: Cli, eventually: Eventually) -> None:
     run = detached(cli, eventually, "--", "python", script(cli, held=2))
     refused = cli("resume", str(run), check=3)
-    assert "is running: it is not started twice" in refused.stderr
+    assert "is still running; it can be resumed after it ends" in refused.stderr
     assert f"rampup cancel --save {run.name.rpartition('-')[2]}" in refused.stderr
     cli("cancel", "--save", str(run))
     several = [cli.start("resume", str(run), "--detach") for _ in range(3)]
@@ -185,7 +185,7 @@ def test_a_command_that_does_not_listen_can_not_be_saved(cli: Cli, eventually: E
     run = Path(json.loads(cli("run", "--detach", "--json", "--", "sleep", "60").stdout)["dir"])
     eventually(lambda: (run / "attempts/1/attempt.json").exists())
     refused = cli("cancel", "--save", str(run), check=3)
-    assert "listens" in refused.stderr
+    assert "can't save on request" in refused.stderr
     assert cli.json("show", str(run))["state"] == "running"
     cli("cancel", str(run))
 

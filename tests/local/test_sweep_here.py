@@ -97,7 +97,7 @@ def test_ctrl_c_stops_what_runs_and_the_same_command_goes_on(cli, sweep, eventua
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "the same command goes on with what is missing" in said
+    assert "the same command starts what is missing" in said
     assert {row["state"] for row in runs_of(cli).values()} == {"cancelled"}
     assert not list(cli.runs.glob(".code*"))
     assert cli("wait", "--study", "prog", check=103).stderr.startswith("4 runs: 4 cancelled")
@@ -110,7 +110,7 @@ def test_cancelling_a_study_stops_who_starts_it(cli, sweep, eventually) -> None:
     cli.env["LIVE"] = "60"
     process = cli.start("sweep", "p=a,b,c", "--", "python", "prog.py", "{p}")
     eventually(lambda: list(cli.runs.glob("*/attempts/1/listens")), what="one runs")
-    assert "still to end" in cli("wait", "--study", "prog", "--timeout", "0", check=101).stderr
+    assert "not ended yet: " in cli("wait", "--study", "prog", "--timeout", "0", check=101).stderr
     assert set(cli.json("cancel", "--study", "prog", "--dry-run").values()) == {
         "would be cancelled"
     }
@@ -148,7 +148,7 @@ def test_what_does_not_listen_is_not_cut_short_by_save(cli, eventually) -> None:
         "sweep", "p=3,4", "--name", "sleep", "--", "bash", "-c", f"cd {cli.cwd}; {wait}", "{p}"
     )
     eventually(lambda: list(cli.runs.glob("*/attempts/1/attempt.json")), what="one runs")
-    assert "nothing in run" in cli("cancel", "--study", "sleep", "--save", check=3).stderr
+    assert "can't save on request" in cli("cancel", "--study", "sleep", "--save", check=3).stderr
     (cli.cwd / "go").touch()
     process.communicate(timeout=45)
     assert {p: row["state"] for p, row in runs_of(cli, "sleep").items()} == {
@@ -214,7 +214,7 @@ def test_the_report_of_a_study_draws_the_best_and_lists_all(cli, sweep) -> None:
     drawn = {run["id"] for run in told["runs"]}
     assert len(drawn) == 12 and "copy12" in drawn and "copy00" not in drawn
     assert (
-        "Of 14 runs 12 are drawn: the best by val_accuracy, listed first." in page
+        "12 of 14 runs are drawn: the best by val_accuracy; they are listed first." in page
         and "copy00" in page
     )
     assert "<h1>study prog: 12 runs</h1>" in page

@@ -35,7 +35,7 @@ BROKEN = {
     ),
     "file-missing": (
         "open('data/train.csv')",
-        "found no data/train.csv, at script.py:1",
+        "file not found: data/train.csv, at script.py:1",
         "the program ran in /",
     ),
     "data-not-fetched": (
@@ -78,7 +78,7 @@ BROKEN = {
     ),
     "aborted": (
         "import os; print('terminate called: a bad thing', flush=True); os.abort()",
-        "aborted by a library; its last words: terminate called: a bad thing",
+        "aborted by a library; last output: terminate called: a bad thing",
         "rampup logs",
     ),
     "ended-by-signal": ("import os; os.kill(os.getpid(), 10)", "ended by SIGUSR1", "rampup logs"),
@@ -115,7 +115,7 @@ BROKEN = {
         resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
         kept = [open("/dev/null") for _ in range(30)]
         """,
-        "more files open than it may, at script.py:4",
+        "too many open files, at script.py:4",
         "ulimit -n",
     ),
     "threads-refused": (
@@ -131,7 +131,7 @@ BROKEN = {
     ),
     "no-network": (
         "import urllib.request\nurllib.request.urlopen('http://data.invalid/weights')",
-        "wanted something from the network, at script.py:2",
+        "needed the network, at script.py:2",
         "before the run",
     ),
     "library-missing": (
@@ -146,7 +146,7 @@ BROKEN = {
     ),
     "not-known": (
         "import sys; print('Error: Killed, out of memory'); sys.exit(3)",
-        "not known: rank 0 ended with exit code 3; its last words: Error: Killed, out of memory",
+        "not known: rank 0 ended with exit code 3; last output: Error: Killed, out of memory",
         "rampup logs",
     ),
 }
@@ -252,7 +252,7 @@ def test_a_loss_that_is_no_number(cli) -> None:
         """
     answer = why(cli.run_command("python", cli.script(text), options=("lr=0.5",)))
     assert told(answer)[:2] == ("loss-not-finite", "completed")
-    assert answer.finding.cause.startswith("loss is no finite number from step 20 on")
+    assert answer.finding.cause.startswith("loss became NaN or infinite at step 20")
     assert answer.finding.remedy == "lr=0.05"
     assert (answer.evidence[0].file, answer.evidence[0].line) == ("attempts/1/metrics.jsonl", 20)
     cli.script(
@@ -380,7 +380,7 @@ def test_runs_that_somebody_ended(cli, eventually) -> None:
     cli("cancel", first["id"])
     answer = why(first)
     assert told(answer) == ("cancelled", "cancelled", True) and answer.finding.level == "ok"
-    assert answer.finding.cause == "it was cancelled by rampup cancel" and not answer.finding.remedy
+    assert answer.finding.cause == "cancelled by rampup cancel" and not answer.finding.remedy
     os.kill(RunDir(second["dir"]).attempt(1).facts["pid"], signal.SIGTERM)
     eventually(lambda: why(second).finding.about == "cancelled", what="its end")
     answer = why(second)
@@ -439,4 +439,4 @@ def test_an_exception_that_was_caught_is_not_the_cause(cli) -> None:
     )
     answer = why(cli.run_command("python", script, check=100))
     assert told(answer) == ("not-known", "failed", False)
-    assert "its last words: no such model: resnet0" in answer.finding.cause
+    assert "last output: no such model: resnet0" in answer.finding.cause

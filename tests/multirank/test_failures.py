@@ -84,7 +84,7 @@ def test_a_signal_ends_it_in_good_order(cases: dict[str, Case]) -> None:
 
 def test_a_ghost_leaves_the_run_alone(cases: dict[str, Case]) -> None:
     case = cases["ghost"]
-    assert "attempt 2 of this run has begun: attempt 1 writes no more" in case.log(0)
+    assert "attempt 2 of this run has begun: attempt 1 stops writing" in case.log(0)
     assert sorted(path.name for path in case.run.checkpoints.iterdir()) == ["step-5", "step-6"], (
         "the best and the newest"
     )

@@ -28,7 +28,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         "return one number per sample",
     ),
     "Forgetful": (
-        "get_config() of Count does not tell its argument 'by'",
+        "get_config() of Count does not return its argument 'by'",
         "super().get_config(), 'by': self.by}",
     ),
     "Masked": ("the model's output has a mask", "run it as a script"),
@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         "leave one of the two out",
     ),
     "Half": ("mixed_float16 needs a loss that is scaled", "mixed_bfloat16"),
-    "Weighed": ("loss_weights would be dropped", "multiply inside of the loss"),
+    "Weighed": ("loss_weights would be dropped", "multiply inside the loss"),
     "WeighedMetrics": ("weighted_metrics would be dropped", "name them in metrics"),
     "Computes": ("the model has a compute_loss of its own", "run it as a script"),
     "Tests": ("the model has a test_step of its own", "run it as a script"),

@@ -178,7 +178,7 @@ def test_inside_an_allocation_the_run_uses_it(cli, sandbox) -> None:
         [*salloc, *rampup], cwd=cli.cwd, env=env, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert "--partition: without effect inside the allocation" in done.stderr
+    assert "--partition: no effect inside the allocation" in done.stderr
     run = json.loads(done.stdout)
     assert run["state"] == "completed"
     ranks = [cli("logs", run["id"], "--rank", str(rank)).stdout.split() for rank in range(4)]
@@ -256,7 +256,7 @@ def test_following_stops_with_ctrl_c_and_the_job_goes_on(cli, sandbox) -> None:
     assert following.stdout is not None and following.stdout.readline() == "begun\n"
     following.send_signal(signal.SIGINT)
     _, err = following.communicate(timeout=45)
-    assert following.returncode == 130 and "goes on" in err
+    assert following.returncode == 130 and "is still running" in err
     go.touch()
     assert cli.json("wait")["state"] == "completed"
 

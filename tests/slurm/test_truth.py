@@ -66,7 +66,7 @@ def test_a_missing_rank_ends_the_job_within_a_minute_and_is_named(
     slow_cli, run_with_a_missing_rank: Path
 ) -> None:
     told = slow_cli.json("wait", str(run_with_a_missing_rank), check=100)
-    assert "rank 3 on node" in told["cause"] and "did not come" in told["cause"]
+    assert "rank 3 on node" in told["cause"] and "never connected" in told["cause"]
     facts = json.loads((run_with_a_missing_rank / "attempts" / "1" / "attempt.json").read_text())
     assert facts["ended"] - facts["started"] < 60
 

@@ -92,7 +92,7 @@ def test_nothing_is_wrong_with_these(cli, sandbox: Sandbox, eventually) -> None:
         found = cli.json("why", run["id"])
         assert (found["problem"], found["cause"]) == (
             "cancelled",
-            "it was cancelled by rampup cancel",
+            "cancelled by rampup cancel",
         )
     sandbox.run("scancel", job_of(ended))
     cli("wait", ended["id"], check=103)

@@ -39,7 +39,7 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo | None
     needed = [each for each in sources if not each.installed]
     return RecipeInfo(
         name=name,
-        about=f"{target}, a function of your own",
+        about=f"{target}, your function",
         folder="" if source.installed else str(source.root.resolve()),
         engine="keras",
         entry=target,
@@ -87,7 +87,7 @@ def _package_of(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str
 def _data(where: str, target: str, base: Path) -> tuple[list[Found], list[Source]]:
     if not where:
         raise Refused(
-            f"{target} builds a model, and nothing says what to train it on",
+            f"{target} builds a model, but there is no data to train it on",
             f"add data=...: {DATA.help}",
         )
     if where.endswith(".npz"):

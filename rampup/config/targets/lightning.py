@@ -73,8 +73,8 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
     if given.get("data"):
         if "data" in module.settings:
             raise Refused(
-                f"{name} has an argument of its own named data",
-                "name it otherwise: data= is the data module",
+                f"{name} has an argument named data",
+                "rename it: data= is the data module",
             )
         data_source, data_name, data = _class_at(str(given["data"]), base, "LightningDataModule")
         parts.append(data)
@@ -87,7 +87,7 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
     ]
     return RecipeInfo(
         name=name,
-        about=f"{target}, a class of your own",
+        about=f"{target}, your class",
         folder="" if source.installed else str(source.root.resolve()),
         engine="lightning",
         entry=target,
@@ -179,7 +179,7 @@ def _trainer_settings(given: Mapping[str, Any], own: Mapping[str, Setting]) -> d
         if name in INSTEAD and (key != name or name not in own):
             raise Refused(f"{key} is set by rampup itself", f"write {INSTEAD[name]}")
         if key != name and name in LIGHTNING:
-            raise Refused(f"{key} has a name of its own here", f"write {name}=...")
+            raise Refused(f"{key} has another name here", f"write {name}=...")
     wanted = [key for key in given if key.startswith(TRAINER)]
     if not wanted:
         return {}
@@ -213,7 +213,7 @@ def _needs_data(source: Source, parts: list[Found]) -> tuple[str, ...]:
 
 def _without_validation(name: str, module: Found) -> Iterator[tuple[str, str]]:
     if module.methods is not None and "validation_step" not in module.methods:
-        cause = f"{name} has no validation_step: nothing will tell how good it is on data that it has not seen"
+        cause = f"{name} has no validation_step: it is not measured on unseen data"
         yield cause, "add validation_step(), which logs val_loss, and a val_dataloader()"
 
 

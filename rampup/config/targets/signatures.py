@@ -299,7 +299,7 @@ def _setting(argument: ast.arg, default: ast.expr | None, owner: str) -> Setting
         kind = next(iter(kinds))
     elif not kinds and is_plain:
         kind = OF_VALUES.get(type(value), "any")
-    told = f", by itself {ast.unparse(default)}" if default is not None and not is_plain else ""
+    told = f", default {ast.unparse(default)}" if default is not None and not is_plain else ""
     fits = value is None or kind == "any" or OF_VALUES.get(type(value)) in (kind, "number")
     return Setting(
         kind if fits else "any",

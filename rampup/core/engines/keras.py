@@ -44,7 +44,7 @@ KERAS: dict[str, Setting] = {
     "strategy": Setting(
         "str",
         "auto",
-        "who trains together; auto: multiworker with several ranks, mirrored with several GPUs, else single",
+        "which devices train together; auto: multiworker with several ranks, mirrored with several GPUs, else single",
         choices=("auto", "single", "mirrored", "multiworker", "horovod"),
     ),
     "intra_threads": Setting(
@@ -54,7 +54,7 @@ KERAS: dict[str, Setting] = {
         "int", None, "operations at the same time; default: 2", low=1, optional=True
     ),
     "cpu_devices": Setting(
-        "int", 1, "without a GPU, cut the CPU into so many devices, to try mirrored", low=1
+        "int", 1, "without a GPU, split the CPU into this many devices, to try mirrored", low=1
     ),
 }
 OLDEST = (2, 15)
@@ -83,7 +83,7 @@ def check(environ: Mapping[str, str] = os.environ) -> None:
     if found is not None and found < OLDEST:
         oldest, here = (".".join(map(str, each)) for each in (OLDEST, found))
         raise RampupError(
-            f"the keras engine needs TensorFlow {oldest} or newer, and here is {here}", INSTALL
+            f"the keras engine needs TensorFlow {oldest} or newer; this is {here}", INSTALL
         )
     if environ.get(LEGACY, "1").lower() not in ("1", "true"):
         message = f"{LEGACY}={environ[LEGACY]} makes tf.keras Keras 3, where training on several workers does not work"

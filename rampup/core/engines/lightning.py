@@ -33,21 +33,21 @@ STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true", "ddp_find_unused
 LIGHTNING: dict[str, Setting] = {
     "data": Setting("str", None, "the LightningDataModule, as pkg.mod:Class", optional=True),
     "max_epochs": Setting(
-        "int", None, "passes over the training data; none: 1000, as Lightning has it", optional=True
+        "int", None, "passes over the training data; none: 1000, Lightning's default", optional=True
     ),
-    "max_steps": Setting("int", None, "stop after so many optimizer steps", low=1, optional=True),
-    "seed": Setting("int", 1, "of all random numbers, the same on every rank", low=0),
+    "max_steps": Setting("int", None, "stop after this many optimizer steps", low=1, optional=True),
+    "seed": Setting("int", 1, "seed of all random numbers, the same on every rank", low=0),
     "device": Setting("str", "auto", "where to compute", choices=("auto", "cpu", "cuda", "mps")),
     "devices": Setting(
         "int", None, "ranks on each node, as --tasks-per-node", low=1, optional=True
     ),
     "precision": Setting(
-        "str", "32-true", "in Lightning's words, or fp32, fp16, bf16", choices=PRECISIONS
+        "str", "32-true", "Lightning's names, or fp32, fp16, bf16", choices=PRECISIONS
     ),
     "strategy": Setting(
         "str",
         "auto",
-        "of several ranks; only what this engine can save and resume",
+        "how several ranks train; only what this engine can save and resume",
         choices=STRATEGIES,
     ),
     "accumulate_grad_batches": Setting("int", 1, "batches per optimizer step", low=1),
@@ -55,12 +55,14 @@ LIGHTNING: dict[str, Setting] = {
         "float", None, "largest norm of the gradient", low=0.0, optional=True
     ),
     "limit_train_batches": Setting(
-        "number", None, "batches of an epoch, or a part of them", low=0, optional=True
+        "number", None, "batches per epoch, or a fraction of them", low=0, optional=True
     ),
     "limit_val_batches": Setting(
-        "number", None, "batches of a validation, or a part", low=0, optional=True
+        "number", None, "batches per validation, or a fraction of them", low=0, optional=True
     ),
-    "overfit_batches": Setting("number", 0.0, "train and validate on so many batches alone", low=0),
+    "overfit_batches": Setting(
+        "number", 0.0, "train and validate on only this many batches", low=0
+    ),
     "fast_dev_run": Setting(
         "any", False, "true, or a number of batches: try everything once and keep nothing"
     ),
@@ -69,11 +71,11 @@ LIGHTNING: dict[str, Setting] = {
     "classes": Setting(
         "any",
         None,
-        "how many classes the module tells apart, or their names: confusion matrix, F1, PR curves",
+        "number of classes, or their names: confusion matrix, F1, PR curves",
         optional=True,
     ),
     "num_workers": Setting(
-        "any", "own", "processes that read data; own: as the module has it, auto: by the CPUs"
+        "any", "own", "processes that read data; own: as the module sets it, auto: by the CPUs"
     ),
     "profiler": Setting(
         "str",
@@ -113,7 +115,7 @@ MOST_CLASSES = 1000
 INSTEAD = {
     "num_nodes": "--nodes N",
     "accelerator": "device=cpu or device=cuda",
-    "logger": "nothing: what the module logs is in metrics.jsonl and in TensorBoard; `rampup export` sends it on",
+    "logger": "nothing: what the module logs is in metrics.jsonl and in TensorBoard; `rampup export` sends it to a tracker",
     "callbacks": "configure_callbacks() in your module",
     "plugins": "nothing: rampup has its own for the ranks and for checkpoints",
     "default_root_dir": "nothing: files go into the run directory",
@@ -131,7 +133,8 @@ def check(given: Mapping[str, Any], own: Mapping[str, Setting]) -> None:
     fast = given.get("fast_dev_run", False)
     if fast not in (True, False, "true", "false") and not _is_count(fast):
         raise Refused(
-            f"fast_dev_run={fast} is no number of batches", "fast_dev_run=true, or a whole number"
+            f"fast_dev_run={fast} is not a number of batches",
+            "fast_dev_run=true, or a whole number",
         )
     if str(given.get("limit_train_batches")) in ("0", "0.0"):
         raise Refused(
@@ -141,7 +144,7 @@ def check(given: Mapping[str, Any], own: Mapping[str, Setting]) -> None:
     workers = given.get("num_workers", "own")
     if "num_workers" not in own and workers not in ("own", "auto") and not _is_count(workers):
         raise Refused(
-            f"num_workers={workers} is no number of processes",
+            f"num_workers={workers} is not a number of processes",
             "num_workers=auto, own, or a whole number",
         )
 

@@ -11,14 +11,14 @@ from rampup.core.engines.base import EngineInfo, EngineNeeds
 from rampup.core.spec import Setting
 
 TORCH: dict[str, Setting] = {
-    "engine": Setting("str", "torch", "what drives the loop", choices=("torch", "lightning")),
+    "engine": Setting(
+        "str", "torch", "the library that runs the loop", choices=("torch", "lightning")
+    ),
     "epochs": Setting("int", 10, "passes over the training data", low=1),
     "max_steps": Setting(
-        "int", None, "stop after so many steps in all, for a trial", low=1, optional=True
+        "int", None, "stop after this many steps in total, for a test", low=1, optional=True
     ),
-    "batch_size": Setting(
-        "int", 100, "samples per optimizer step over all ranks, whatever their number", low=1
-    ),
+    "batch_size": Setting("int", 100, "samples per optimizer step, over all ranks", low=1),
     "lr": Setting("float", 1e-3, "learning rate", low=0.0),
     "optimizer": Setting("str", "adam", "rule of the update", choices=("adam", "adamw", "sgd")),
     "momentum": Setting("float", 0.9, "momentum of sgd", low=0.0),
@@ -26,27 +26,28 @@ TORCH: dict[str, Setting] = {
     "schedule": Setting(
         "str",
         "constant",
-        "how the rate falls after the warmup; onecycle: it rises for a quarter of the run, then falls to 0",
+        "how the rate falls after the warmup; onecycle: rise for a quarter of the run, then fall to 0",
         choices=("constant", "cosine", "linear", "step", "onecycle"),
     ),
     "warmup_steps": Setting("int", 0, "steps in which the rate rises to lr", low=0),
     "decay_epochs": Setting(
         "int", 30, "schedule=step: epochs between two drops of the rate", low=1
     ),
-    "decay_factor": Setting(
-        "float", 0.1, "schedule=step: what a drop multiplies the rate by", low=0.0
-    ),
+    "decay_factor": Setting("float", 0.1, "schedule=step: factor of each drop", low=0.0),
     "accumulate": Setting(
         "int",
         1,
-        "cut each batch into so many pieces to save memory; the step stays the same",
+        "split each batch into this many pieces to save memory; the step stays the same",
         low=1,
     ),
     "clip": Setting("float", None, "largest norm of the gradient", low=1e-9, optional=True),
     "seed": Setting("int", 1, "seed of the weights, the order of the data and dropout", low=0),
     "device": Setting("str", "auto", "where to compute", choices=("auto", "cpu", "cuda", "mps")),
     "precision": Setting(
-        "str", "fp32", "of the forward pass; weights stay fp32", choices=("fp32", "bf16", "fp16")
+        "str",
+        "fp32",
+        "precision of the forward pass; weights stay fp32",
+        choices=("fp32", "bf16", "fp16"),
     ),
     "compile": Setting("bool", False, "compile the model with torch.compile"),
     "channels_last": Setting("bool", False, "memory layout that suits convolutions on images"),
@@ -58,7 +59,7 @@ TORCH: dict[str, Setting] = {
     ),
     "eval_batch_size": Setting("int", 1000, "samples per validation batch on each rank", low=1),
     "eval_batches": Setting(
-        "int", None, "validate with so many batches on each rank, for a trial", low=1, optional=True
+        "int", None, "validate with this many batches per rank, for a test", low=1, optional=True
     ),
     "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
     "monitor_mode": Setting(

@@ -46,7 +46,7 @@ def trial(plan: Plan) -> Iterator[Finding]:
     """--smoke tries a job script, so there must be one."""
     spec = plan.spec
     if spec.smoke and plan.scheduler.is_here:
-        cause = f"--smoke tries a job script, and {spec.cluster.name} has none"
+        cause = f"--smoke tests a job script, but cluster {spec.cluster.name} has none"
         yield _problem("smoke", cause, "add --on CLUSTER, or try max_steps=1")
 
 
@@ -54,6 +54,13 @@ def size(plan: Plan) -> Iterator[Finding]:
     """How many machines and ranks."""
     spec = plan.spec
     asked, cluster = spec.resources, spec.cluster
+    if plan.scheduler.is_here and asked.nodes > 1:
+        yield _problem(
+            "size",
+            f"--nodes {asked.nodes}: this machine is one node",
+            f"--tasks-per-node {asked.nodes * asked.tasks_per_node}, or --on CLUSTER; "
+            "`rampup sandbox up` makes a cluster here",
+        )
     for key, value, most in (
         ("nodes", asked.nodes, cluster.max_nodes),
         ("tasks_per_node", asked.tasks_per_node, cluster.max_tasks_per_node),
@@ -66,10 +73,6 @@ def size(plan: Plan) -> Iterator[Finding]:
                 f"{key} is {value}, cluster {cluster.name} allows {allowed}",
                 f"--{option} {most or 1}",
             )
-    if plan.scheduler.is_here and asked.nodes > 1:
-        yield _problem(
-            "size", f"nodes is {asked.nodes}, and this is one machine", "--nodes 1, or --on CLUSTER"
-        )
     if plan.scheduler.is_here and (asked.cpus_per_task or 0) > (cpus := machine.cpus().allowed):
         yield _problem(
             "size",
@@ -86,7 +89,7 @@ def launcher(plan: Plan) -> Iterator[Finding]:
     spec = plan.spec
     chosen, setting = plan.launcher, plan.needs.mpi
     if setting and not chosen.knows_mpi(spec):
-        cause = f"{setting} needs ranks that MPI has started, and the launcher {chosen.name} starts plain ones"
+        cause = f"{setting} needs ranks that MPI starts, and the launcher {chosen.name} does not use MPI"
         able = [
             f"--launcher {name}"
             for name in plan.scheduler.launchers
@@ -96,7 +99,7 @@ def launcher(plan: Plan) -> Iterator[Finding]:
     program = chosen.program_here
     is_missing = program and plan.scheduler.is_here and shutil.which(program) is None
     if is_missing and not _may_come_in_the_job(plan):
-        cause = f"--launcher {chosen.name}, and there is no {program} on this machine"
+        cause = f"--launcher {chosen.name}: {program} was not found on this machine"
         yield _problem(
             "launcher", cause, "install Open MPI, as openmpi-bin on Debian, or load its module"
         )
@@ -108,7 +111,7 @@ def device(plan: Plan) -> Iterator[Finding]:
     if asked < 0:
         yield _problem("gpus", f"gpus_per_node is {asked}", "--gpus-per-node 0")
     if spec.kind == "engine" and spec.train.get("device") == "cpu" and asked > 0:
-        cause = f"gpus_per_node={asked} reserves a GPU, and device=cpu leaves it unused"
+        cause = f"gpus_per_node={asked} reserves a GPU, but device=cpu does not use it"
         yield _problem(
             "idle-gpu", cause, "ask for no GPU with --gpus-per-node 0, or set device=auto"
         )
@@ -118,7 +121,7 @@ def device(plan: Plan) -> Iterator[Finding]:
         and plan.scheduler.is_here
         and not machine.gpus()
     ):
-        yield _problem("gpus", "device=cuda, and this machine has no GPU", "device=auto")
+        yield _problem("gpus", "device=cuda, but this machine has no GPU", "device=auto")
     if asked > 0 and plan.scheduler.is_here and asked > (seen := len(machine.gpus())):
         yield _problem(
             "gpus", f"gpus_per_node is {asked}, this machine has {seen}", f"--gpus-per-node {seen}"
@@ -167,9 +170,7 @@ def program(plan: Plan) -> Iterator[Finding]:
     cwd, first = Path(spec.cwd), spec.command[0]
     found = shutil.which(str(cwd / first) if "/" in first else first)
     if found is None and (cwd / first).is_file():
-        yield _problem(
-            "program", f"{first} is a file but no program that can be started", _how_to_start(first)
-        )
+        yield _problem("program", f"{first} is not executable", _how_to_start(first))
     elif found is None and not _may_come_in_the_job(plan):
         yield _problem(
             "program",

@@ -77,7 +77,7 @@ def imports(plan: Plan) -> Iterator[Finding]:
         yield Finding(
             "software",
             "ok",
-            f"what {recipe.name} imports: seen in the job alone, inside {kind}:{path}",
+            f"imports of {recipe.name}: checked only in the job, inside {kind}:{path}",
         )
         return
     needed = [*recipe.requires, *_by_settings(plan)]
@@ -146,11 +146,11 @@ def _in_venv(plan: Plan, recipe: RecipeInfo, path: str, needed: list[str]) -> It
             )
         else:
             yield _problem(
-                "software", cause, f"make it anew: python -m venv --clear {shlex.quote(path)}"
+                "software", cause, f"create it again: python -m venv --clear {shlex.quote(path)}"
             )
     elif absent:
         who = _who_needs(plan, recipe, *absent)
-        cause = f"{who} needs {' and '.join(absent)}, which the environment {path} has not"
+        cause = f"{who} needs {' and '.join(absent)}, which the environment {path} does not have"
         yield _problem(
             "software", cause, _how_to_get(plan, recipe, f"{shlex.quote(python)} -m pip", *absent)
         )
@@ -163,7 +163,7 @@ def _installed_in(python: str, engine: str) -> Iterator[Finding]:
     message, _, hint = told.strip().partition("\n")
     if failure:
         yield Finding(
-            "software", "note", "software", f"{python} does not tell its versions: {failure}", ""
+            "software", "note", "software", f"{python} does not report its versions: {failure}", ""
         )
     elif message:
         by_pip = hint.startswith("pip ")
@@ -206,31 +206,33 @@ def _venv(place: Path) -> Iterator[Finding]:
     elif (place / "conda-meta").is_dir():
         yield _problem(
             "environment",
-            f"{place} is no venv but of conda",
+            f"{place} is a conda environment, not a venv",
             f"--env {shlex.quote(f'conda:{place}')}",
         )
     elif ":" in str(place):
         yield _problem(
             "environment",
             f"the path {place} has a colon, which PATH can't hold",
-            "make it elsewhere",
+            "create it elsewhere",
         )
     for name in ("bin/activate", "bin/python"):
         if not (place / name).exists():
             yield _problem(
                 "environment",
-                f"{place} is no environment: it has no {name}",
+                f"{place} is not an environment: it has no {name}",
                 f"python -m venv {quoted}",
             )
 
 
 def _conda(name: str, by_modules: bool) -> Iterator[Finding]:
     if not name:
-        yield _problem("environment", "--env conda: names no environment", "conda env list")
+        yield _problem(
+            "environment", "--env conda: needs the name of an environment", "conda env list"
+        )
     elif "/" in name and not (Path(name) / "conda-meta").is_dir():
         yield _problem(
             "environment",
-            f"{name} is no environment of conda: it has no conda-meta",
+            f"{name} is not a conda environment: it has no conda-meta",
             "conda env list",
         )
     elif not os.environ.get("CONDA_EXE") and shutil.which("conda") is None:
@@ -255,12 +257,12 @@ def _container(plan: Plan, image: str, by_modules: bool) -> Iterator[Finding]:
     spec = plan.spec
     if not image:
         yield _problem(
-            "environment", "--env container: names no image", "--env container:IMAGE.sif"
+            "environment", "--env container: needs an image", "--env container:IMAGE.sif"
         )
     elif "://" in image:
         pull = f"apptainer pull image.sif {shlex.quote(image)}"
         yield _problem(
-            "environment", f"{image} is no file: images are run, not built", f"{pull}, once"
+            "environment", f"{image} is not a file: images are run, not built", f"{pull}, once"
         )
     elif not Path(image).exists():
         yield _problem(
@@ -289,7 +291,7 @@ def _active_but_unused() -> Iterator[Finding]:
     conda = os.environ.get("CONDA_DEFAULT_ENV", "base")
     active = os.environ.get("VIRTUAL_ENV") or (f"conda:{conda}" if conda != "base" else "")
     if active:
-        cause = f"python will be that of the site's modules, not of {active}, which is active here"
+        cause = f"python will come from the site's modules, not from {active}, which is active here"
         yield Finding(
             "environment",
             "note",

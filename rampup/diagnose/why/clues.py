@@ -250,7 +250,7 @@ def _lost_losses(run: RunDir, attempt: AttemptDir) -> Iterator[Clue]:
             elif "loss" in name:
                 began.setdefault(name, (number, read_count(row, "step")))
     for name, (number, step) in began.items():
-        text = f"{clean(name, 40)} is no finite number from step {step} on"
+        text = f"{clean(name, 40)} became NaN or infinite at step {step}"
         yield Clue("metric", text, _inside(run, attempt.metrics_file), number)
 
 

@@ -118,7 +118,7 @@ def _nothing_wrong(state: State) -> Finding:
     if state.name == "pending":
         cause = f"it has not ended: {clean(state.cause) or 'it is being started'}"
         return Finding("pending", "ok", state.name, cause)
-    return Finding("completed", "ok", state.name, "nothing went wrong: it did all its work")
+    return Finding("completed", "ok", state.name, "nothing went wrong: the run completed")
 
 
 def _explain_earlier(run: RunDir, state: State) -> Iterator[str]:

@@ -109,7 +109,7 @@ class Words:
     def last_line(self) -> str:
         """The last line of the rank's log, after a semicolon; or nothing."""
         last = self._case.last_line
-        return f"; its last words: {clean(last.text.strip(), LONGEST_WORD)}" if last else ""
+        return f"; last output: {clean(last.text.strip(), LONGEST_WORD)}" if last else ""
 
     def hint(self) -> str:
         """The hint of the error that rampup itself raised."""
@@ -118,7 +118,7 @@ class Words:
     def error(self) -> str:
         """The error that ended the rank: type and message."""
         errors = [clue.text for clue in self._case.clues if clue.source in ERRORS]
-        return clean(errors[0], LONGEST_WORD) if errors else "it left no word"
+        return clean(errors[0], LONGEST_WORD) if errors else "it recorded no exit"
 
     # the program ----------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class Words:
 
     def file(self) -> str:
         """For signs whose group `file` may be empty."""
-        return "the file that it wanted"
+        return "the file"
 
     def list_file(self) -> str:
         """The command that shows who may use the file of the group `file`."""

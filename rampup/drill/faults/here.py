@@ -60,7 +60,7 @@ def _wait_until_found(fault_run: FaultRun, find: Callable[[], Found]) -> Found:
         found[:] = [find()]
         return found[0]
 
-    fault_run.wait(look, "there is somebody to kill")
+    fault_run.wait(look, "there is a process to kill")
     return found[0]
 
 

@@ -140,10 +140,14 @@ def watch_ghosts(fault_run: FaultRun, since: float) -> None:
     if written:
         fault_run.violation = written
     elif not seen:
-        fault_run.violation = "there was no ghost: the ranks had ended when the next attempt began"
+        fault_run.violation = (
+            "no stale rank was left: the ranks had ended when the next attempt began"
+        )
     elif run_processes.find_ranks(run, 1):
         limit = f"{GHOSTS_END_WITHIN_S:.0f} s"
-        fault_run.violation = f"the ghosts still live {limit} after the next attempt began"
+        fault_run.violation = (
+            f"the stale ranks are still alive {limit} after the next attempt began"
+        )
 
 
 def find_ghost_checkpoint(fault_run: FaultRun, since: float) -> str:

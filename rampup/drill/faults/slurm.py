@@ -11,8 +11,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from rampup.core.units import parse_time_limit_s
 from rampup.drill.fault_run import FaultRun, TooLate
 from rampup.errors import SchedulerError
+from rampup.schedulers.slurm.options import clock
 
 DEFAULT_LIMIT = "0:30:00"
 LEAD_S = 60
@@ -59,7 +61,7 @@ def reach_time_limit(fault_run: FaultRun) -> None:
     )
     if long_enough:
         # where only an administrator may raise it, the next attempt is as short
-        limit = fault_run.spec.resources.time
+        limit = clock(parse_time_limit_s(fault_run.spec.resources.time or DEFAULT_LIMIT))
         with contextlib.suppress(SchedulerError):
             runner.call_slurm("scontrol", "update", f"jobid={job}", f"timelimit={limit}")
 

@@ -43,7 +43,7 @@ def check_same(train: Data, check: Data | None, world: World) -> str:
             sizes = [each[:, 0].astype(int).tolist() for each in (other, ranks[0])]
             world.final_barrier()  # together: else one would take the error of another for its own
             raise RampupError(
-                f"rank {rank} has other data than rank 0: {sizes[0]} samples to train and to "
+                f"rank {rank} has different data from rank 0: {sizes[0]} samples to train and to "
                 f"validate, and {sizes[1]}",
                 "load the same on every rank: give np.random.default_rng() a seed, and sort what a "
                 "folder lists",

@@ -92,7 +92,7 @@ def check_model(model: Any, origin: str) -> None:
     ]
     if own:
         raise RampupError(
-            f"{origin}: the model has a {own[0]} of its own, which the engine would not call",
+            f"{origin}: the model has its own {own[0]}, which the engine would not call",
             OWN_LOOP,
         )
 
@@ -120,7 +120,7 @@ def check_compile_settings(
         (
             given.get("loss_weights") is not None,
             "loss_weights would be dropped",
-            "multiply inside of the loss",
+            "multiply inside the loss",
         ),
         (
             given.get("weighted_metrics"),
@@ -244,7 +244,7 @@ def _rebuild(given: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
     lost = [name for name in named if name not in (*config, "name", "dtype")]
     if lost:
         config_name = f"get_config() of {kind.__name__}"
-        message = f"metric {given.name}: {config_name} does not tell its argument {lost[0]!r}"
+        message = f"metric {given.name}: {config_name} does not return its argument {lost[0]!r}"
         raise RampupError(
             message, f"add it: return {{**super().get_config(), {lost[0]!r}: self.{lost[0]}}}"
         )

@@ -79,7 +79,7 @@ def to_data(found: Any, where: str) -> tuple[Data, Data | None]:
     if isinstance(train, tuple | list) and len(train) == 2:
         return ArrayData(*train), ArrayData(*validation) if validation is not None else None
     if hasattr(train, "element_spec"):
-        message = f"{where} returned a tf.data.Dataset, whose samples can't be asked for by number"
+        message = f"{where} returned a tf.data.Dataset, whose samples can't be accessed by index"
         raise RampupError(
             message, f"{RETURNS}, or an object with __len__ and batch(indices): docs/keras.md"
         )

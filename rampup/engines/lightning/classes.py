@@ -96,7 +96,7 @@ class ClassPass:
     def _give_up(self, trouble: str) -> None:
         self._impossible, self.counts, self.first_batch = True, None, None
         if trouble or self._world.rank == 0:
-            say(f"note: classes can't be counted: {trouble or 'another rank tells why'}")
+            say(f"note: classes can't be counted: {trouble or 'another rank shows why'}")
 
     # one batch ------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ def train(job: Job, task: Target | Task) -> TrainingResult:
         except MisconfigurationException as error:
             text = str(error).splitlines()[0]
             raise RampupError(
-                f"Lightning: {text}", "docs/lightning.md tells what rampup sets, and what is yours"
+                f"Lightning: {text}", "docs/lightning.md lists what rampup sets, and what you set"
             ) from error
         except RuntimeError as error:
             if UNUSED_PARAMETERS not in str(error):

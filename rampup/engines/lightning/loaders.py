@@ -146,7 +146,7 @@ class Loaders:
         words += ["pinned memory"] if loader.pin_memory else []
         words += [
             f"{cpus} for each rank",
-            "as the module has it" if self._wish == "own" else f"num_workers={self._wish}",
+            "as the module sets it" if self._wish == "own" else f"num_workers={self._wish}",
         ]
         line = f"data loading: {', '.join(words)}"
         if workers > self._room:

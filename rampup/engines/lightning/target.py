@@ -137,6 +137,6 @@ def load_class(target: str, kind: type) -> Any:
             "write `import lightning.pytorch as pl` in place of `import pytorch_lightning as pl`",
         )
     raise RampupError(
-        f"{target} is no {kind.__name__}",
+        f"{target} is not a {kind.__name__}",
         f"name a class that is a lightning.pytorch.{kind.__name__}",
     )

@@ -11,7 +11,9 @@ COLUMNS = 34
 
 def check(settings: Settings) -> Needs:
     if not 0 < settings.test_size < 1:
-        raise Refused(f"test_size={settings.test_size}: it is a part of the rows", "test_size=0.33")
+        raise Refused(
+            f"test_size={settings.test_size}: it must be a fraction of the rows", "test_size=0.33"
+        )
     if not all(type(width) is int and width > 0 for width in settings.hidden):
         raise Refused(
             f"hidden={settings.hidden}: widths are whole numbers above 0", "hidden=[10,8]"

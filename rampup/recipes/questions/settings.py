@@ -19,7 +19,8 @@ def check(settings: Settings) -> Needs:
             raise Refused(f"{name}={settings[name]} is too small", f"{name}={least} is the least")
     if not 0 < settings.validation < 1:
         raise Refused(
-            f"validation={settings.validation}: it is a part of the questions", "validation=0.1"
+            f"validation={settings.validation}: it must be a fraction of the questions",
+            "validation=0.1",
         )
     if settings.csv and not (Path(settings.csv).is_file() and os.access(settings.csv, os.R_OK)):
         raise Refused(
@@ -32,6 +33,7 @@ def check(settings: Settings) -> Needs:
         raise Refused(f"embedding={embedding}: there is no such file or folder", "check the path")
     if settings.embedding and embedding.is_dir() and not (embedding / "saved_model.pb").is_file():
         raise Refused(
-            f"embedding={embedding} is no SavedModel: it has no saved_model.pb", "name its folder"
+            f"embedding={embedding} is not a SavedModel: it has no saved_model.pb",
+            "name its folder",
         )
     return Needs()

@@ -76,7 +76,8 @@ def vectors(path: Path, vocabulary: Vocabulary, seed: int) -> NDArray[np.float32
                 found[word] = _numbers(rest, path, number)
     if not found:
         raise RampupError(
-            f"{path} has no vector for any word of the questions", "word v1 v2 ..., as GloVe has it"
+            f"{path} has no vector for any word of the questions",
+            "word v1 v2 ..., the format of GloVe",
         )
     table = np.random.default_rng(seed).normal(0, 0.05, (len(vocabulary), width)).astype(np.float32)
     table[PADDING] = 0

@@ -93,7 +93,7 @@ class CheckpointStore:
         aside = any(each.kind in (Kind.DAMAGED, Kind.SKIPPED) for each in entries)
         if self._damaged or (aside and not steps):
             raise RampupError(
-                f"no checkpoint in {self.run.checkpoints} is sound, so this attempt can't go on from one",
+                f"no checkpoint in {self.run.checkpoints} is valid, so this attempt can't resume from one",
                 f"to start over: rampup clean {self.run.id} --all, then start it again",
             )
         return None
@@ -136,7 +136,7 @@ class CheckpointStore:
         newest = max(self.run.attempt_numbers(), default=0)
         if newest > self.attempt:
             raise Superseded(
-                f"attempt {newest} of this run has begun: attempt {self.attempt} writes no more",
+                f"attempt {newest} of this run has begun: attempt {self.attempt} stops writing",
                 f"rampup show {self.run.id}",
             )
 

@@ -64,7 +64,9 @@ def allocated(spec: RunSpec) -> Iterator[Finding]:
         yield Finding("nodes", "problem", "nodes", cause, f"--nodes {granted}")
     ignored = [f"--{name}" for name in OF_THE_QUEUE if getattr(spec.resources, name)]
     if ignored:
-        cause = f"{', '.join(ignored)}: without effect inside the allocation {os.environ['SLURM_JOB_ID']}"
+        cause = (
+            f"{', '.join(ignored)}: no effect inside the allocation {os.environ['SLURM_JOB_ID']}"
+        )
         yield Finding("queue-options", "note", "options", cause, "give them to salloc")
 
 
@@ -96,7 +98,7 @@ def unsaid(spec: RunSpec, options: Mapping[str, str]) -> Iterator[Finding]:
     """What only the user can know, and the site wants of every job."""
     for key in spec.cluster.needs:
         if key not in options:
-            cause = f"cluster {spec.cluster.name} wants to know the {key} of every job"
+            cause = f"{spec.cluster.name} requires --{key}"
             yield Finding(
                 "needs",
                 "problem",
@@ -378,7 +380,7 @@ def unknown_to_accounting(cluster: Cluster, options: Mapping[str, str]) -> Itera
             cause = f"{word} {asked!r} is not one of yours on cluster {cluster.name}"
             yield Finding(word, "problem", word, cause, nearest(asked, mine))
     if known.accounts and "account" not in options:
-        cause = f"cluster {cluster.name} wants an account"
+        cause = f"{cluster.name} requires --account"
         yield Finding(
             "account",
             "problem",
@@ -392,5 +394,5 @@ def remedy_of(words: str, cluster: Cluster) -> str:
     lower = words.lower()
     if "gres" in lower or "gpu" in lower or "tres" in lower:
         others = [way for way in ("gpus-per-node", "gres", "gpus") if way != cluster.gpu_directive]
-        return f"the site may want GPUs asked for in another way: cluster.gpu_directive={others[0]} (or {others[1]})"
-    return f"rampup doctor --on {cluster.name} tells what the site has"
+        return f"the site may want GPUs requested in another way: cluster.gpu_directive={others[0]} (or {others[1]})"
+    return f"rampup doctor --on {cluster.name} shows what the site has"

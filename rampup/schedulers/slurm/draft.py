@@ -96,7 +96,7 @@ def look(cluster: Cluster) -> Site:
 def lines(cluster: Cluster, site: Site) -> Iterator[Line]:
     host, version = socket.gethostname(), site.settings.get("SLURM_VERSION", "")
     yield Line(
-        f"Drafted by `rampup cluster probe` on {host}, from Slurm {version}. Look it over: it is yours."
+        f"Drafted by `rampup cluster probe` on {host}, from Slurm {version}. Review it: it is yours to edit."
     )
     yield Line(key="about", value=f"the cluster of {host}")
     yield Line("for --on auto", "hostnames", [pattern_of(host)])

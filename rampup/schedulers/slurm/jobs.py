@@ -29,13 +29,13 @@ ENDS: dict[str, End] = {"COMPLETED": "completed", "CANCELLED": "cancelled", "TIM
 """All others are failures."""
 ENDED_ITSELF = ("FAILED", "COMPLETED", "COMPLETING")
 REASONS = {
-    "None": "it was just submitted",
+    "None": "just submitted",
     "Priority": "other jobs have a higher priority",
     "Resources": "the nodes that it needs are busy",
-    "Dependency": "it waits for another job",
-    "BeginTime": "it may not start before a set time",
-    "JobHeldUser": "it is held by you: scontrol release JOB",
-    "JobHeldAdmin": "it is held by an administrator",
+    "Dependency": "waiting for another job",
+    "BeginTime": "may not start before a set time",
+    "JobHeldUser": "held by you: scontrol release JOB",
+    "JobHeldAdmin": "held by an administrator",
     "PartitionTimeLimit": "it asks for more time than the partition grants: --time",
     "PartitionNodeLimit": "it asks for more nodes than the partition has: --nodes",
     "PartitionDown": "the partition is down",
@@ -85,7 +85,7 @@ class SlurmJob(Job, frozen=True):
 
 def describe_wait(job: Job) -> str:
     plain = REASONS.get(job.reason.split(",")[0].strip("() "), job.reason)
-    words = f"it waits: {plain}" + (f" ({job.reason})" if job.reason not in (plain, "None") else "")
+    words = plain + (f" ({job.reason})" if job.reason not in (plain, "None") else "")
     try:
         seconds = time.mktime(time.strptime(job.start, "%Y-%m-%dT%H:%M:%S")) - time.time()
     except ValueError:  # N/A: Slurm has no guess

@@ -24,7 +24,7 @@ LONGER = {"output": 4096, "exclude": 65536, "nodelist": 65536}
 
 LOG = "the log is kept in the run directory: rampup logs"
 RANKS = "ranks are asked for with --nodes and --tasks-per-node"
-GPUS = "GPUs are asked for with --gpus-per-node; the profile's gpu_directive says in which words"
+GPUS = "GPUs are asked for with --gpus-per-node; the profile's gpu_directive decides how"
 NOT_OF_A_JOB = "it is for the command sbatch; rampup calls that"
 OWN = {
     "nodes": RANKS,
@@ -215,7 +215,7 @@ def directive(key: str, value: str) -> str:
     if not value.isprintable():
         raise Refused(
             f"{key} = {shortened(value)} can't be written into a job script",
-            "use letters that can be seen",
+            "use printable characters",
         )
     longest, length = LONGER.get(key, LONGEST), len(value.encode())
     if length > longest:

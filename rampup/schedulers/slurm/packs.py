@@ -36,14 +36,14 @@ name={name}
 job=${{SLURM_JOB_ID:?start this script with sbatch}}
 started=$(date +%s.%N)
 {clock}
-# What srun inherits of the job is for all runs together: each gets its share of it, and none waits for another.
+# srun inherits the resources of the whole job: each run gets its share, and none waits for another.
 unset {sizes}
 {exports}
 if [ "${{SLURM_MEM_PER_NODE:-0}}" -gt 0 ]; then
   export SLURM_MEM_PER_NODE=$((SLURM_MEM_PER_NODE / {at_once}))
 fi
 
-# Whether the run is still for this job: who cancels it, or gives it to another job, writes that down.
+# Whether the run still belongs to this job: cancelling it, or moving it to another job, is recorded.
 is_ours() {{
   local line last=""
   while IFS= read -r line; do
@@ -54,7 +54,7 @@ is_ours() {{
   [[ $last == *"\\"job_name\\": \\"$name\\""* ]]
 }}
 
-# How the newest attempt of a run ended, when it was begun by this job: this script is older than all of those.
+# How the newest attempt of a run ended, if this job began it: this script is older than all of those.
 outcome_of() {{
   local number=0 facts
   while [ -d "$1/attempts/$((number + 1))" ]; do number=$((number + 1)); done
@@ -64,7 +64,7 @@ outcome_of() {{
   fi
 }}
 
-# Nothing is left to do for it. A time limit without a cause against it: it has saved, and goes on when there is time.
+# Nothing is left to do for it. After a time limit without a recorded cause it has saved, and can continue later.
 is_done() {{
   case $(outcome_of "$1") in completed* | failed* | cancelled* | timeout?*) ;; *) return 1 ;; esac
 }}
@@ -73,7 +73,7 @@ stopped=""
 trap 'stopped=yes' TERM
 is_over() {{ [ -n "$stopped" ] || {{ [ -n "$stop_at" ] && [ "$(date +%s)" -ge "$stop_at" ]; }}; }}
 
-# Wait until fewer than so many run. A run that is no longer ours is told to end.
+# Wait until fewer than this many run. A run that is no longer ours is ended.
 pids=()
 wait_for_room() {{
   local number
@@ -81,9 +81,9 @@ wait_for_room() {{
     for number in "${{!pids[@]}}"; do
       if ! kill -0 "${{pids[number]}}" 2> /dev/null; then
         unset "pids[number]"
-      elif [ -z "${{told[number]:-}}" ] && ! is_ours "$folder/$number"; then
+      elif [ -z "${{ending[number]:-}}" ] && ! is_ours "$folder/$number"; then
         kill -TERM "${{pids[number]}}"
-        told[number]=yes
+        ending[number]=yes
       fi
     done
     if [ "${{#pids[@]}}" -lt "$1" ]; then return; fi
@@ -92,8 +92,8 @@ wait_for_room() {{
 }}
 
 begun=()
-told=()
-late=""  # the first ones have the whole time of the job; a later one need not have saved in what is left of it
+ending=()
+late=""  # the first runs have the whole time of the job; a later one may have no time left to save
 for ((number = 0; number < {count}; number++)); do
   run=$folder/$number
   if is_done "$run"; then continue; fi
@@ -107,7 +107,7 @@ for ((number = 0; number < {count}; number++)); do
   echo "rampup: $(date +%T) run $(readlink "$run" | sed 's/.*-//') begins"
 done
 wait_for_room 1
-trap '' TERM  # from here on nothing may be cut short
+trap '' TERM  # from here on nothing may be interrupted
 
 left=0
 bad=0
@@ -123,7 +123,7 @@ echo "rampup: of {count} runs $left are left, $bad did not end well"
 if [ "$left" -eq 0 ]; then exit $((bad > 0)); fi
 
 # Runs are left: is the time over, or did Slurm end the job? Without a run that ended or saved there is no progress, and
-# starting again would go round in circles.
+# a restart would repeat the same work.
 moved=""
 for number in "${{begun[@]}}"; do
   case $(outcome_of "$folder/$number") in completed* | failed* | cancelled* | timeout*) moved=yes ;; esac
@@ -132,7 +132,7 @@ why=${{moved:+timeout}}
 {ask}
 if [ -n "$stopped" ]; then
   if [ "${{restarts:-0}}" -gt "${{SLURM_RESTART_COUNT:-0}}" ]; then
-    exit 143  # Slurm has put the job back itself
+    exit 143  # Slurm has requeued the job itself
   elif [ -n "$preempted" ]; then
     why=preempt
   elif [[ $seen != *Reason=TimeLimit* ]]; then

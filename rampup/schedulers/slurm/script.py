@@ -22,8 +22,8 @@ from rampup.launchers import find_launcher
 from rampup.schedulers.slurm.options import directive, options_of
 
 BODY = """
-set -uo pipefail  # not -e: each exit code that matters is looked at below
-{home}export SLURM_EXPORT_ENV=ALL  # srun passes on what is set here, also at sites that submit with --export=NONE
+set -uo pipefail  # not -e: each exit code that matters is checked below
+{home}export SLURM_EXPORT_ENV=ALL  # srun passes on what is set here, even at sites that submit with --export=NONE
 
 run_dir={run_dir}
 python={python}
@@ -37,7 +37,7 @@ hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 first=$(head -n 1 <<< "$hosts")
 first=${{first:-${{SLURMD_NODENAME:-}}}}  # no scontrol on this node: a batch script runs on the first one
 if [ -z "$first" ]; then
-  echo "rampup: scontrol on $host does not tell which is the first node of $SLURM_JOB_NODELIST" >&2
+  echo "rampup: scontrol on $host does not say which is the first node of $SLURM_JOB_NODELIST" >&2
   exit 69
 fi
 master=${{first}}{master_suffix}
@@ -59,7 +59,7 @@ done
 attempt_dir=$run_dir/attempts/$attempt
 echo "rampup: attempt $attempt of job $job begins on $SLURM_JOB_NODELIST"
 
-# Who runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
+# Which job runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
 facts() {{
   printf '{{"scheduler": "slurm", "launcher": "{launcher}", "job": "%s", "host": "%s", "nodes": "%s", '\\
 '"world_size": %d, "started": %s%s}}\\n' "$job" "$host" "$SLURM_JOB_NODELIST" {world_size} "$started" "$1" \\
@@ -68,11 +68,11 @@ facts() {{
 }}
 facts ""
 
-# Every rank compares this with what it reads: do all nodes see the same run directory?
+# Every rank compares this with its own copy: do all nodes see the same run directory?
 run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
 {before}
-# Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to write
-# down how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
+# Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to record
+# how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
 # this script is not the batch job itself but was started inside an allocation.
 stopped=""
 step=""
@@ -84,7 +84,7 @@ trap 'stopped=yes; [ -z "$step" ] || [ "${{SLURM_TASK_PID:-}}" = $$ ] || kill -T
 {after}"""
 
 NOT_READY = """
-not_ready() {{  # what the ranks need is not here: say so, write it down, start none
+not_ready() {{  # something that the ranks need is missing: print it, record it, start none
   echo "rampup: error: $1" >&2
   facts ", \\"ended\\": $(date +%s.%N), \\"exit_code\\": {code}, \\"outcome\\": \\"failed\\", \\
 \\"cause\\": \\"${{1//[^a-zA-Z0-9 .,:;()_\\/+=@~-]/ }}\\""
@@ -93,12 +93,12 @@ not_ready() {{  # what the ranks need is not here: say so, write it down, start 
 
 """
 ANY_PYTHON = """\
-# rank.py can do with any Python: where this one needed modules that are gone, with the one that they brought
+# Any Python can run rank.py: if this one needed modules that are gone, use the one that the job's modules provide
 "$python" -I -S -c "" 2> /dev/null || python=$(command -v python3 || command -v python || echo "$python")
 """
 
 SMOKE = """
-# --smoke: the first attempt takes a step and saves it; the second, from the top of this script, must go on from there.
+# --smoke: the first attempt takes a step and saves it; the second, from the top of this script, must resume from there.
 if [ "$code" -eq 0 ] && [ -z "$stopped" ]; then
   if [ "$attempt" -eq 1 ]; then
     facts ", \\"ended\\": $(date +%s.%N), \\"exit_code\\": 0"
@@ -114,7 +114,7 @@ fi
 # when the ranks have ended: why, and whether to start the run again -------------------------------
 
 CLOCK = """
-# When Slurm will end the job, and when the ranks are to stop by themselves: {lead_s} s earlier, or a quarter of the
+# When Slurm will end the job, and when the ranks should stop by themselves: {lead_s} s earlier, or a quarter of the
 # time if that is less. Slurm's own warning (--signal) may come up to a minute early, and never reaches this shell.
 ends=${{SLURM_JOB_END_TIME:-}}
 if [ -z "$ends" ]; then
@@ -139,30 +139,30 @@ newest_step() {
   done
   echo "$newest"
 }
-step_before=${RAMPUP_STEP_BEFORE:-$(newest_step)}  # said by a pack to a run that has only the rest of its time
+step_before=${RAMPUP_STEP_BEFORE:-$(newest_step)}  # set by a pack for a run that has only the rest of its time
 """
 
 AFTER = """
-trap '' TERM  # from here on nothing may be cut short
+trap '' TERM  # from here on nothing may be interrupted
 ended=$(date +%s.%N)
 
-# Why did the ranks end? Those that stopped in good order left a word; of a TERM from outside only Slurm knows the
-# reason. It shows a job that it is ending as COMPLETING, whatever the cause, before any TERM arrives: ask even if none
-# has come, for quick ranks are gone before this shell gets its own. Then ask what differs: has the job been requeued,
+# Why did the ranks end? Those that stopped gracefully left a file; only Slurm knows the reason of a TERM from
+# outside. It shows a job that it is ending as COMPLETING, whatever the cause, before any TERM arrives: ask even if none
+# has come, because quick ranks end before this shell gets its own. Then ask what differs: has the job been requeued,
 # was it preempted, is its time over? Otherwise somebody cancelled it.
 why=""
 if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
-if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one asks, another fails
+if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one rank asks, another fails
 {ask}
 if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
   if [ "${{restarts:-0}}" -gt "${{SLURM_RESTART_COUNT:-0}}" ]; then
     why=requeued
   elif [ -n "$preempted" ]; then
     why=preempt
-  elif [[ $seen == *Reason=TimeLimit* ]]; then  # it came before the ranks could stop by themselves
+  elif [[ $seen == *Reason=TimeLimit* ]]; then  # it was reached before the ranks could stop by themselves
     why=timeout
   elif [ "$why" = preempt ] || {{ [ -n "$stopped" ] && [ "$why" != stop ]; }}; then
-    why=ended  # cancelled, whatever the ranks wished
+    why=ended  # cancelled, whatever the ranks asked for
   fi
 fi
 
@@ -171,11 +171,11 @@ fi
 next_job=""
 go_on() {{
   local said
-  if [ -d "$run_dir/attempts/$((attempt + 1))" ]; then  # this is a ghost: Slurm gave the run to another attempt
+  if [ -d "$run_dir/attempts/$((attempt + 1))" ]; then  # this attempt is stale: Slurm gave the run to another one
     outcome=stopped
     return
   fi
-  if [ "${{SLURM_TASK_PID:-}}" != $$ ]; then  # inside an allocation, which is not ours to give back
+  if [ "${{SLURM_TASK_PID:-}}" != $$ ]; then  # inside an allocation, which is not ours to requeue
     if [ "$why" = asked ]; then exec bash -l "$run_dir/job.sh"; fi
     if [ "$why" != timeout ]; then outcome=stopped; fi
     return
@@ -187,7 +187,7 @@ go_on() {{
 outcome=failed
 cause=""
 if [ "$code" -eq 0 ]; then outcome=completed; fi
-if [ -n "$stopped" ]; then outcome=stopped; fi  # why, Slurm itself will tell
+if [ -n "$stopped" ]; then outcome=stopped; fi  # Slurm itself knows why
 case $why in
   requeued | preempt)
     go_on
@@ -197,23 +197,23 @@ case $why in
     starts=$(cat "$run_dir"/attempts/*/again 2> /dev/null | grep -c -e timeout -e asked)
     outcome=timeout
     if [ "$((starts - {starts_before}))" -gt {requeues} ]; then
-      cause="it was started again {requeues} times after a time limit: resources.requeues allows no more"
+      cause="it was restarted {requeues} times after a time limit: resources.requeues allows no more"
     elif [ "$why" = timeout ] && [ "$(newest_step)" -le "$step_before" ]; then
-      cause="the time limit was reached, and no checkpoint was added before: starting again would go round in circles"
+      cause="the time limit was reached, and no checkpoint was added before: a restart would make no progress"
     else
       go_on
     fi
     ;;
   stop)
     outcome=cancelled
-    cause="stopped in good order, on request"
+    cause="stopped gracefully, on request"
     ;;
   ended)
     outcome=stopped
     ;;
 esac
 [ -z "$cause" ] || echo "rampup: $cause" >&2
-if [ "$outcome" = timeout ] && [ "$code" -eq 0 ]; then code=124; fi  # Slurm must not take it for done
+if [ "$outcome" = timeout ] && [ "$code" -eq 0 ]; then code=124; fi  # Slurm must not count it as done
 facts ", \\"ended\\": $ended, \\"exit_code\\": $code, \\"outcome\\": \\"$outcome\\", \\"why\\": \\"$why\\", \\
 \\"cause\\": \\"$cause\\", \\"next_job\\": \\"$next_job\\""
 exit "$code"
@@ -227,26 +227,26 @@ if [[ $seen == *JobState=COMPLETING* ]]; then stopped=yes; fi"""
 
 REQUEUE = """\
   said=$(scontrol requeue "$job" 2>&1)
-  if [ -z "$said" ] || [[ $said == *"pending execution"* ]]; then  # done, or Slurm had done it already
+  if [ -z "$said" ] || [[ $said == *"pending execution"* ]]; then  # done, or Slurm did it already
     outcome=again
     scontrol update jobid="$job" starttime=now+3seconds 2> /dev/null
     return
   fi
   if [[ $said != *disabled* ]]; then
-    cause="could not be started again: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
+    cause="could not be restarted: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
     return
   fi"""
 
 CHAIN = """\
   local name dropped=()
-  for name in $(compgen -e); do  # a job that is submitted inside a job would inherit what that one asked for
+  for name in $(compgen -e); do  # a job submitted inside a job would inherit its requests
     case $name in SLURM_CONF) ;; SLURM* | SBATCH_* | SRUN_*) dropped+=(-u "$name") ;; esac
   done
   if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$job" "$run_dir/job.sh" 2>&1); then
     outcome=again
     next_job=${said%%;*}
   else
-    cause="could not be started again: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
+    cause="could not be restarted: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
   fi"""
 
 
@@ -261,7 +261,7 @@ def render(
     if spec.resources.devices is not None:
         raise Refused(
             f"devices = {spec.resources.devices}: on a cluster Slurm chooses the GPUs",
-            "ask for a number of them, --gpus-per-node N, and leave out --devices (or say --devices none)",
+            "ask for a number of them, --gpus-per-node N, and leave out --devices (or use --devices none)",
         )
     run_id = run_dir.name.rpartition("-")[2]
     directives = [directive(key, value) for key, value in options_of(spec, run_dir, run_id).items()]

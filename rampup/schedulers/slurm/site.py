@@ -82,7 +82,8 @@ def check_that_it_answers(cluster: Cluster) -> None:
     if " is UP" not in done.stdout:
         said = (done.stdout + done.stderr).strip().splitlines() or ["no word"]
         raise SchedulerError(
-            f"the Slurm of cluster {cluster.name} does not answer: {said[0]}", "scontrol ping"
+            f"Slurm (cluster {cluster.name}) is not reachable from this machine: {said[0]}",
+            "scontrol ping",
         )
 
 

@@ -26,7 +26,7 @@ TRANSIENT = (
     "Connection refused",
     "Zero Bytes",
 )
-"""After these nobody knows whether the job exists."""
+"""After these it is unknown whether the job exists."""
 TRIES = 3
 SBATCH_S, SCANCEL_S, SACCT_S = 30.0, 15.0, 15.0
 AT_ONCE = 1000
@@ -117,7 +117,7 @@ def submit_script(
             # not a refusal: squeue and sacct may be late, so the submission stays open
             raise SchedulerError(f"sbatch gave no job: {answer.said}", f"see {script}")
     raise SchedulerError(
-        f"sbatch did not get through, {TRIES} times: {answer.said}",
+        f"sbatch failed {TRIES} times: {answer.said}",
         f"is {cluster.name} up? scontrol ping",
     )
 
@@ -176,7 +176,7 @@ def collect_jobs(
     done = call(cluster, ask, timeout_s)
     if done.returncode != 0 and "accounting storage is disabled" not in done.stderr:
         raise SchedulerError(
-            f"nobody knows whether the job exists: {ask[0]} failed: {last_line(done.stderr)}",
+            f"it is unknown whether the job exists: {ask[0]} failed: {last_line(done.stderr)}",
             f"is {cluster.name} up? scontrol ping",
         )
     for line in done.stdout.splitlines():

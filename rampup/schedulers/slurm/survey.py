@@ -103,7 +103,7 @@ def described(partition: Partition, nodes: list[Nodes]) -> Iterator[Finding]:
     else:
         states = ", ".join(sorted({one.state for one in nodes if not one.in_service}))
         cause = f"{lost} of its {partition.nodes} nodes are out of service ({states})"
-        yield Finding("nodes", "note", about, cause, f"sinfo -R -p {partition.name} tells why")
+        yield Finding("nodes", "note", about, cause, f"sinfo -R -p {partition.name} shows why")
 
 
 def shape_in_words(cpus: int, memory_mb: int, gpus: tuple[tuple[str, int], ...]) -> str:
@@ -136,7 +136,7 @@ def preemption(settings: Mapping[str, str], partition: Partition, cluster: Clust
     if settings.get("PreemptType", "preempt/none").endswith("none") or mode == "OFF":
         return "none"
     if "SUSPEND" in mode:
-        return "a job is suspended, and goes on when its nodes are free again"
+        return "a job is suspended, and continues when its nodes are free again"
     if partition.grace_s == 0:
         kill = slurm_site.number(settings.get("KillWait", "")) or 30
         words = f"SIGTERM to all, SIGKILL {kill} s later"

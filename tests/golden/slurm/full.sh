@@ -11,8 +11,8 @@
 #SBATCH --account=my-project
 #SBATCH --requeue
 
-set -uo pipefail  # not -e: each exit code that matters is looked at below
-export SLURM_EXPORT_ENV=ALL  # srun passes on what is set here, also at sites that submit with --export=NONE
+set -uo pipefail  # not -e: each exit code that matters is checked below
+export SLURM_EXPORT_ENV=ALL  # srun passes on what is set here, even at sites that submit with --export=NONE
 
 run_dir=/shared/runs/20260102-030405-mnist-abc234
 python=/shared/env/bin/python3
@@ -26,7 +26,7 @@ hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 first=$(head -n 1 <<< "$hosts")
 first=${first:-${SLURMD_NODENAME:-}}  # no scontrol on this node: a batch script runs on the first one
 if [ -z "$first" ]; then
-  echo "rampup: scontrol on $host does not tell which is the first node of $SLURM_JOB_NODELIST" >&2
+  echo "rampup: scontrol on $host does not say which is the first node of $SLURM_JOB_NODELIST" >&2
   exit 69
 fi
 master=${first}
@@ -48,7 +48,7 @@ done
 attempt_dir=$run_dir/attempts/$attempt
 echo "rampup: attempt $attempt of job $job begins on $SLURM_JOB_NODELIST"
 
-# Who runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
+# Which job runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
 facts() {
   printf '{"scheduler": "slurm", "launcher": "srun", "job": "%s", "host": "%s", "nodes": "%s", '\
 '"world_size": %d, "started": %s%s}\n' "$job" "$host" "$SLURM_JOB_NODELIST" 4 "$started" "$1" \
@@ -57,10 +57,10 @@ facts() {
 }
 facts ""
 
-# Every rank compares this with what it reads: do all nodes see the same run directory?
+# Every rank compares this with its own copy: do all nodes see the same run directory?
 run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
 
-# When Slurm will end the job, and when the ranks are to stop by themselves: 180 s earlier, or a quarter of the
+# When Slurm will end the job, and when the ranks should stop by themselves: 180 s earlier, or a quarter of the
 # time if that is less. Slurm's own warning (--signal) may come up to a minute early, and never reaches this shell.
 ends=${SLURM_JOB_END_TIME:-}
 if [ -z "$ends" ]; then
@@ -83,10 +83,10 @@ newest_step() {
   done
   echo "$newest"
 }
-step_before=${RAMPUP_STEP_BEFORE:-$(newest_step)}  # said by a pack to a run that has only the rest of its time
+step_before=${RAMPUP_STEP_BEFORE:-$(newest_step)}  # set by a pack for a run that has only the rest of its time
 
-# Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to write
-# down how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
+# Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to record
+# how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
 # this script is not the batch job itself but was started inside an allocation.
 stopped=""
 step=""
@@ -94,10 +94,10 @@ code=143  # when the end comes before the ranks have begun
 trap 'stopped=yes; [ -z "$step" ] || [ "${SLURM_TASK_PID:-}" = $$ ] || kill -TERM "$step"' TERM
 
 # One task per rank. --cpus-per-task again: not every version of Slurm hands it on from sbatch. --nodelist: rank 0 is
-# where we say that it is. A rank that fails ends all of them (--kill-on-bad-exit), one that ends well leaves the
-# others in peace (--wait=0).
-# rank.py needs the standard library alone (-I -S) and stays as the parent of the program: one that ends with code 85
-# asks to be started again, which must not look like a failure.
+# on the node that we chose. A rank that fails ends all of them (--kill-on-bad-exit), one that succeeds does not
+# stop the others (--wait=0).
+# rank.py needs only the standard library (-I -S) and stays the parent of the program: one that exits with code 85
+# asks for a restart, which must not look like a failure.
 for try in 0 1 2; do
   rm -f "$attempt_dir/port-taken"
   if [ -n "$stopped" ]; then break; fi
@@ -116,16 +116,16 @@ for try in 0 1 2; do
 done
 
 
-trap '' TERM  # from here on nothing may be cut short
+trap '' TERM  # from here on nothing may be interrupted
 ended=$(date +%s.%N)
 
-# Why did the ranks end? Those that stopped in good order left a word; of a TERM from outside only Slurm knows the
-# reason. It shows a job that it is ending as COMPLETING, whatever the cause, before any TERM arrives: ask even if none
-# has come, for quick ranks are gone before this shell gets its own. Then ask what differs: has the job been requeued,
+# Why did the ranks end? Those that stopped gracefully left a file; only Slurm knows the reason of a TERM from
+# outside. It shows a job that it is ending as COMPLETING, whatever the cause, before any TERM arrives: ask even if none
+# has come, because quick ranks end before this shell gets its own. Then ask what differs: has the job been requeued,
 # was it preempted, is its time over? Otherwise somebody cancelled it.
 why=""
 if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
-if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one asks, another fails
+if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one rank asks, another fails
 seen=$(scontrol show job "$job" 2> /dev/null)
 restarts=$(sed -n 's/.*Restarts=\([0-9]*\).*/\1/p' <<< "$seen")
 preempted=$(sed -n 's/.*PreemptTime=\([0-9][^ ]*\).*/\1/p' <<< "$seen")
@@ -135,10 +135,10 @@ if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
     why=requeued
   elif [ -n "$preempted" ]; then
     why=preempt
-  elif [[ $seen == *Reason=TimeLimit* ]]; then  # it came before the ranks could stop by themselves
+  elif [[ $seen == *Reason=TimeLimit* ]]; then  # it was reached before the ranks could stop by themselves
     why=timeout
   elif [ "$why" = preempt ] || { [ -n "$stopped" ] && [ "$why" != stop ]; }; then
-    why=ended  # cancelled, whatever the ranks wished
+    why=ended  # cancelled, whatever the ranks asked for
   fi
 fi
 
@@ -147,42 +147,42 @@ fi
 next_job=""
 go_on() {
   local said
-  if [ -d "$run_dir/attempts/$((attempt + 1))" ]; then  # this is a ghost: Slurm gave the run to another attempt
+  if [ -d "$run_dir/attempts/$((attempt + 1))" ]; then  # this attempt is stale: Slurm gave the run to another one
     outcome=stopped
     return
   fi
-  if [ "${SLURM_TASK_PID:-}" != $$ ]; then  # inside an allocation, which is not ours to give back
+  if [ "${SLURM_TASK_PID:-}" != $$ ]; then  # inside an allocation, which is not ours to requeue
     if [ "$why" = asked ]; then exec bash -l "$run_dir/job.sh"; fi
     if [ "$why" != timeout ]; then outcome=stopped; fi
     return
   fi
   facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"again\", \"why\": \"$why\""
   said=$(scontrol requeue "$job" 2>&1)
-  if [ -z "$said" ] || [[ $said == *"pending execution"* ]]; then  # done, or Slurm had done it already
+  if [ -z "$said" ] || [[ $said == *"pending execution"* ]]; then  # done, or Slurm did it already
     outcome=again
     scontrol update jobid="$job" starttime=now+3seconds 2> /dev/null
     return
   fi
   if [[ $said != *disabled* ]]; then
-    cause="could not be started again: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
+    cause="could not be restarted: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
     return
   fi
   local name dropped=()
-  for name in $(compgen -e); do  # a job that is submitted inside a job would inherit what that one asked for
+  for name in $(compgen -e); do  # a job submitted inside a job would inherit its requests
     case $name in SLURM_CONF) ;; SLURM* | SBATCH_* | SRUN_*) dropped+=(-u "$name") ;; esac
   done
   if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$job" "$run_dir/job.sh" 2>&1); then
     outcome=again
     next_job=${said%%;*}
   else
-    cause="could not be started again: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
+    cause="could not be restarted: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
   fi
 }
 
 outcome=failed
 cause=""
 if [ "$code" -eq 0 ]; then outcome=completed; fi
-if [ -n "$stopped" ]; then outcome=stopped; fi  # why, Slurm itself will tell
+if [ -n "$stopped" ]; then outcome=stopped; fi  # Slurm itself knows why
 case $why in
   requeued | preempt)
     go_on
@@ -192,23 +192,23 @@ case $why in
     starts=$(cat "$run_dir"/attempts/*/again 2> /dev/null | grep -c -e timeout -e asked)
     outcome=timeout
     if [ "$((starts - 0))" -gt 50 ]; then
-      cause="it was started again 50 times after a time limit: resources.requeues allows no more"
+      cause="it was restarted 50 times after a time limit: resources.requeues allows no more"
     elif [ "$why" = timeout ] && [ "$(newest_step)" -le "$step_before" ]; then
-      cause="the time limit was reached, and no checkpoint was added before: starting again would go round in circles"
+      cause="the time limit was reached, and no checkpoint was added before: a restart would make no progress"
     else
       go_on
     fi
     ;;
   stop)
     outcome=cancelled
-    cause="stopped in good order, on request"
+    cause="stopped gracefully, on request"
     ;;
   ended)
     outcome=stopped
     ;;
 esac
 [ -z "$cause" ] || echo "rampup: $cause" >&2
-if [ "$outcome" = timeout ] && [ "$code" -eq 0 ]; then code=124; fi  # Slurm must not take it for done
+if [ "$outcome" = timeout ] && [ "$code" -eq 0 ]; then code=124; fi  # Slurm must not count it as done
 facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"$outcome\", \"why\": \"$why\", \
 \"cause\": \"$cause\", \"next_job\": \"$next_job\""
 exit "$code"

@@ -37,6 +37,15 @@ def completed(line: str, folder: Path) -> list[str]:
         ("rampup run mnist --ta", "--tasks-per-node"),
         ("rampup recipe show po", "polyfit"),
         ("rampup show ab", "abcdef"),
+        ("rampup list te", "test"),
+        ("rampup run mnist --on lo", "local"),
+        ("rampup resume abcdef --on lo", "local"),
+        ("rampup doctor --on lo", "local"),
+        ("rampup run mnist --launcher to", "torchrun"),
+        ("rampup list --columns at", "attempts"),
+        ("rampup list --columns id,at", "id,attempts"),
+        ("rampup list --state can", "cancelled"),
+        ("rampup export --to ten", "tensorboard"),
     ],
 )
 def test_what_is_offered(tmp_path: Path, line: str, offered: str) -> None:

@@ -85,7 +85,7 @@ def test_the_words_of_a_site_reach_srun_and_not_mpirun() -> None:
 
 @pytest.mark.parametrize("word", ["-m", "", "--", "--=3", "distribution=block", "--comment=a\nb"])
 def test_what_is_no_option_of_srun_is_refused(word: str) -> None:
-    with pytest.raises(Refused, match="no option of srun") as refused:
+    with pytest.raises(Refused, match="not an option of srun") as refused:
         render(make_spec(srun=[word]))
     assert "--distribution" in refused.value.hint
 

@@ -93,7 +93,7 @@ def test_wrong_settings_of_checkpoints(tmp_path: Path, setting: str, words: str)
 def test_a_loop_of_ones_own_says_itself_when_to_save(tmp_path: Path) -> None:
     for request in ({"target": "polyfit"}, {"target": None, "command": ("true",)}):
         assert spec(tmp_path, "checkpoint.keep=3", **request).checkpoint["keep"] == 3
-        with pytest.raises(Refused, match="says when to save"):
+        with pytest.raises(Refused, match="decides when to save"):
             spec(tmp_path, "checkpoint.every=1epoch", **request)
 
 

@@ -54,7 +54,7 @@ def with_rows(rows: bytes, kind: bytes = b"\x08\x02\0\0\0") -> bytes:
         (png.SIGNATURE, "no PNG"),
         (with_rows(b"", b"\x08\x06\0\0\0"), "three colours"),
         (with_rows(bytes(20)), "take 20 bytes, not 112"),
-        (with_rows(bytes([9]) + bytes(111)), "9 is no filter"),
+        (with_rows(bytes([9]) + bytes(111)), "9 is not a row filter"),
         (png.write_png(picture())[:-40], "damaged"),
     ],
 )

@@ -179,7 +179,7 @@ class Evil:
         (
             "data_batch_2",
             lambda data: pickle.dumps(Evil()),
-            "it names posix.system, which is no part of a batch",
+            "it names posix.system, which is not part of a batch",
         ),
         ("data_batch_2", lambda data: data[:500], "a batch is damaged"),
         ("data_batch_2", lambda data: pickle.dumps([1]), "a batch is damaged"),

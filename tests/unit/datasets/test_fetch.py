@@ -423,7 +423,7 @@ def test_the_list_and_a_dry_run_change_nothing(cli: Any, tmp_path: Path) -> None
     assert planned["sources"][0] == "here" and len(planned["sources"]) == 3
     assert not (tmp_path / "cache").exists()
     assert "did you mean mnist" in cli("fetch", "mnits", check=3).stderr
-    assert "which data set" in cli("fetch", "--from", "here", check=2).stderr
+    assert "--from needs the name" in cli("fetch", "--from", "here", check=2).stderr
 
 
 def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

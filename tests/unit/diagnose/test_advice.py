@@ -180,7 +180,7 @@ def test_a_loss_that_was_finite_again_has_not_diverged() -> None:
         (often, "in 3 of 300 rows, the first at step 150"),
     ):
         (found,) = advise(QUIET._replace(undefined={"loss": where}))
-        assert found.about == f"loss is no finite number {words}"
+        assert found.about == f"loss was NaN or infinite {words}"
         assert (
             "diverged" not in found.cause and found.remedy == "clip=1.0" and found.level == "note"
         )
@@ -188,6 +188,5 @@ def test_a_loss_that_was_finite_again_has_not_diverged() -> None:
         QUIET._replace(undefined={"val_loss": once, "train_loss": Undefined(3, 200, 99, 300)})
     )
     assert (
-        found.about == "train_loss is no finite number from step 200 on"
-        and found.level == "problem"
+        found.about == "train_loss became NaN or infinite at step 200" and found.level == "problem"
     )

@@ -266,7 +266,7 @@ def test_what_the_launcher_says_itself(run: RunDir) -> None:
     [
         ("run-not-shared", ("--rank=1", "--run-hash=0000"), "node node1 sees another"),
         ("rank-cut-off", ("--rank=1",), "rank 1 on node node1 can't reach rank 0"),
-        ("rank-missing", ("--rank=0",), "rank 1 did not come"),
+        ("rank-missing", ("--rank=0",), "rank 1 never connected"),
         (
             "wrong-layout",
             ("--rank=0", "--world-size=5"),
@@ -508,7 +508,7 @@ def test_a_damaged_run_directory_is_recognised(run: RunDir) -> None:
 
 def test_a_group_that_matched_nothing(run: RunDir) -> None:
     answer = explain(run, State("cancelled"))
-    assert answer.finding.cause == "it was cancelled, but not by rampup: no message"
+    assert answer.finding.cause == "cancelled, but not by rampup: no message"
 
 
 def test_every_problem_is_tested_and_documented() -> None:

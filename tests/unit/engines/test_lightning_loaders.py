@@ -129,7 +129,7 @@ def test_a_system_without_shared_memory_has_no_such_limit(monkeypatch: pytest.Mo
 
 def test_what_would_fit_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     suited("own", DataLoader(Drawn()))
-    line = "data loading: no workers, 4 CPUs for each rank, as the module has it; num_workers=3 would fit\n"
+    line = "data loading: no workers, 4 CPUs for each rank, as the module sets it; num_workers=3 would fit\n"
     assert capfd.readouterr().out == line
     for loader in (DataLoader(IN_MEMORY), DataLoader(Stream()), DataLoader(Drawn(), num_workers=1)):
         suited("own", loader)

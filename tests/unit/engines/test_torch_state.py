@@ -181,7 +181,7 @@ def test_another_model_is_a_clear_error(tmp_path: Path) -> None:
     training = Training()
     training.step()
     path = written(training.state.take(1, None, {}), tmp_path)
-    with pytest.raises(RampupError, match="does not fit the model or the optimizer of now"):
+    with pytest.raises(RampupError, match="does not match the current model or optimizer"):
         Training(width=5).state.restore(path)
 
 

@@ -47,7 +47,7 @@ def test_a_dash_is_stdout(cli: Any) -> None:
         != ""
     )
     assert (
-        "both want stdout" in cli("export", "--to", "csv", "--out", "-", "--json", check=2).stderr
+        "both go to stdout" in cli("export", "--to", "csv", "--out", "-", "--json", check=2).stderr
     )
     assert os.listdir(cli.cwd) == []
 
@@ -98,9 +98,9 @@ def test_a_reader_that_has_seen_enough_is_no_failure(cli: Any) -> None:
     ("words", "code", "said"),
     [
         (("--to", "excel"), 2, "excel"),
-        (("--to", "csv", "--project", "x"), 2, "--project means nothing to csv"),
-        (("--to", "mlflow", "--out", "x"), 2, "it is for --to csv or wandb or tensorboard"),
-        (("--to", "csv", "--json"), 2, "both want stdout"),
+        (("--to", "csv", "--project", "x"), 2, "--project does not apply to --to csv"),
+        (("--to", "mlflow", "--out", "x"), 2, "use it with --to csv or wandb or tensorboard"),
+        (("--to", "csv", "--json"), 2, "both go to stdout"),
         (("--to", "csv", "--out", "no/where.csv"), 3, "can't write no/where.csv"),
         (("--to", "csv", "--out", "."), 3, "can't write .: it is a directory"),
         (("--to", "mlflow"), 2, "MLFLOW_TRACKING_URI"),

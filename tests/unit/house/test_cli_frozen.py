@@ -4,29 +4,33 @@ import importlib
 
 import click
 
-from rampup.cli.app import VERBS
+from rampup.cli.app import ALIASES, VERBS
 
+SLURM = "--ntasks-per-node -A -C -N -c -p -q -t -x"
+"""Aliases that every verb has which starts runs."""
 PROMISED = {
-    "run": """words --account --constraint --cpus-per-task --detach --dev --devices --dry-run --env --exclude
+    "run": f"""{SLURM} -J --job-name
+        words --account --constraint --cpus-per-task --detach --dev --devices --dry-run --env --exclude
         --follow --gpus-per-node --json --launcher --mail --mem --name --nodes --on --partition --qos --reservation
         --slurm --smoke --software --tasks-per-node --time""",
-    "sweep": """words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --gpus-per-node --json
+    "sweep": f"""{SLURM} -J --job-name
+        words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --gpus-per-node --json
         --launcher --mail --mem --name --nodes --on --pack --partition --qos --reservation --slurm --software
         --tasks-per-node --throttle --time""",
     "new": "directory --dry-run --engine",
-    "list": "--all --columns --json --sort --state --study",
+    "list": "name --all --columns --json --limit --name --sort --state --study -n",
     "show": "run --all --checkpoints --history --json --verify",
-    "logs": "run --follow --json --rank -f",
-    "report": "wanted --json --out --png --study",
-    "export": "wanted --dry-run --json --out --project --to --tracking-uri",
+    "logs": "run --follow --json --rank --tail -f -n",
+    "report": "wanted --json --open --out --png --study",
+    "export": "wanted --dry-run --json --out --project --study --to --tracking-uri",
     "wait": "run --json --study --timeout",
     "why": "run --json",
     "cancel": "wanted --dry-run --json --save --study",
-    "resume": """wanted --account --before --code --constraint --cpus-per-task --detach --devices --dry-run --env
+    "resume": f"""{SLURM} wanted --account --before --code --constraint --cpus-per-task --detach --devices --dry-run --env
         --exclude --follow --gpus-per-node --json --mail --mem --nodes --on --partition --qos --reservation --slurm --software
         --tasks-per-node --time""",
     "clean": "wanted --all --dry-run --json",
-    "drill": """words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --fault
+    "drill": f"""{SLURM} words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --fault
         --gpus-per-node --json --keep --kills --mail --mem --nodes --on --partition --qos --reservation --seed --slurm
         --software --tasks-per-node --time""",
     "recipe list": "--json",
@@ -42,6 +46,19 @@ PROMISED = {
     "sandbox down": "--name",
     "completion": "shell",
 }
+
+PROMISED_ALIASES = {
+    "ls": "list",
+    "ps": "list",
+    "status": "show",
+    "stop": "cancel",
+    "kill": "cancel",
+    "tail": "logs -f",
+}
+
+
+def test_aliases_are_as_promised() -> None:
+    assert {alias: " ".join(words) for alias, words in ALIASES.items()} == PROMISED_ALIASES
 
 
 def words_of(command: click.Command) -> str:
@@ -59,6 +76,13 @@ def words_of(command: click.Command) -> str:
     return " ".join([*arguments, *sorted(options)])
 
 
+def in_order(words: str) -> str:
+    """Return the arguments, then the options by name."""
+    found = words.split()
+    options = [word for word in found if word.startswith("-")]
+    return " ".join([*(word for word in found if word not in options), *sorted(options)])
+
+
 def test_verbs_and_options_are_as_promised() -> None:
     found = {}
     for verb in VERBS:
@@ -68,7 +92,7 @@ def test_verbs_and_options_are_as_promised() -> None:
             {f"{verb} {name}": words_of(sub) for name, sub in inner.items()}
             or {verb: words_of(command)}
         )
-    assert found == {verb: " ".join(words.split()) for verb, words in PROMISED.items()}
+    assert found == {verb: in_order(words) for verb, words in PROMISED.items()}
 
 
 def test_every_option_has_help() -> None:

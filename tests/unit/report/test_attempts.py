@@ -40,7 +40,7 @@ def test_restarts_are_marked_in_every_chart(tmp_path: Path) -> None:
     for which in ("'loss'", "samples/s"):
         assert marks_of(page, which) == [(20, "2", words[0]), (30, "3", words[1])]
     assert marks_of(page, "minutes") == [(400 / 60, "2", words[0]), (500 / 60, "3", words[1])]
-    assert "its number stands above" in page.words
+    assert "its number is above it" in page.words
     once = report(make(tmp_path, "bbbbbb"))
     assert "dashed line" not in once.words and once.data["marks"] == [[]]
     assert "marks" not in str(once.data["charts"][0]["spec"])
@@ -57,7 +57,7 @@ def test_the_section_on_attempts(tmp_path: Path) -> None:
     assert cells[15:20] == ["30", "90", "0", "1 min 40 s", "completed"]
     # steps of 2 s (80 s for 40), 20 of them in vain; 10 and 90 s in the others; of 600 s
     assert (
-        "20 steps were redone, 40.0 s of work. Effective training time: 23%, the part of all time"
+        "20 steps were redone, 40.0 s of work. Effective training time: 23%, the share of the time"
         in table
     )
     assert "3 min 40 s" in page.words, "all three, without the time between them"
@@ -112,9 +112,7 @@ def test_marks_share_a_place_and_their_numbers_never_touch(tmp_path: Path) -> No
     assert found[2].words.count("; attempt ") == 2
     resumed(run, 10, 2000, 3000, 5000)
     assert charts.step_marks([read_run(run)], ["it"])[-1].label == "8-10"
-    assert "attempt 9 (it did not get to a step), after: " not in str(found), (
-        "there is no step to mark"
-    )
+    assert "attempt 9 (it reached no step), after: " not in str(found), "there is no step to mark"
     assert len(charts.time_marks([data], ["it"])) == 7
 
 

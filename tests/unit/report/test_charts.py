@@ -42,7 +42,7 @@ def test_one_value_that_is_no_number_interrupts_the_line_and_is_no_divergence(
     (loss,) = series_of(page, "loss")
     assert loss["ys"][149] is None and loss["ys"].count(None) == 1 and len(loss["ys"]) == 300
     assert (
-        "loss is no finite number at step 150 (1 of 300 rows)" in page.words
+        "loss was NaN or infinite at step 150 (1 of 300 rows)" in page.words
         and "diverged" not in page.words
     )
     assert (
@@ -52,7 +52,7 @@ def test_one_value_that_is_no_number_interrupts_the_line_and_is_no_divergence(
         row["loss"] = None
     page = report(make(tmp_path, "bbbbbb", rows=rows))
     assert (
-        "loss is no finite number from step 200 on: the training diverged. Try lr=0.0001"
+        "loss became NaN or infinite at step 200: the training diverged. Try lr=0.0001"
         in page.words
     )
     assert "<code>lr=0.0001</code>" in page.source
@@ -64,7 +64,11 @@ def test_a_loss_that_is_never_a_number_is_no_chart(tmp_path: Path) -> None:
             tmp_path, rows=[{"step": step, "loss": None, "acc": step, "t": T0} for step in range(9)]
         )
     )
-    assert "loss" not in page.titles() and "acc" in page.titles() and "from step 0 on" in page.words
+    assert (
+        "loss" not in page.titles()
+        and "acc" in page.titles()
+        and "became NaN or infinite at step 0" in page.words
+    )
 
 
 def test_lines_of_a_thousand_gaps_stay_small(tmp_path: Path) -> None:

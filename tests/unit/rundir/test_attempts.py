@@ -99,10 +99,10 @@ def test_killed_between_two_checkpoints_and_resumed(made: Made) -> None:
     [
         (ended(60, "again", why="timeout"), "again: timeout", "time limit"),
         (ended(60, "again", why="preempt"), "again: preempt", "preemption"),
-        (ended(60, "again"), "again: asked", "it asked to be started again"),
+        (ended(60, "again"), "again: asked", "it requested a restart"),
         (ended(60, "timeout"), "timeout", "time limit"),
         (ended(60, "failed"), "failed", "failed"),
-        ({}, "no word", "killed without a word"),
+        ({}, "no word", "killed or lost"),
     ],
 )
 def test_requeued_after_the_step_that_it_had_saved(

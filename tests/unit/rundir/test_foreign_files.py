@@ -86,7 +86,7 @@ def test_a_run_that_was_started_is_not_said_never_to_have_been(tmp_path: Path, l
     state = state_of(run)
     assert (
         state.name == "failed"
-        and "attempts/1/attempt.json, which would tell how it ended, is torn" in state.cause
+        and "attempts/1/attempt.json, which records how it ended, is torn" in state.cause
     )
     assert "control.jsonl" not in state.cause and not explain(run).known
     tear(run.control_file)
@@ -104,7 +104,7 @@ def test_an_attempt_without_a_word_that_was_handed_over_is_not_torn(tmp_path: Pa
         "submitted", scheduler="local", host="x", boot="b", pid=8, pid_start=2, t=time.time() - 999
     )
     os.utime(run.control_file, (T0, T0))
-    assert state_of(run).cause == "its launcher ended before it could say what it does"
+    assert state_of(run).cause == "its launcher ended before it could record what it does"
 
 
 def test_why_names_what_is_torn_and_believes_the_log(cli: Any) -> None:
@@ -113,7 +113,7 @@ def test_why_names_what_is_torn_and_believes_the_log(cli: Any) -> None:
     tear(run.control_file)
     done = cli("why", "aaaaaa")
     assert done.stdout.startswith(
-        "mnist aaaaaa: failed\nnot known: attempts/1/attempt.json, which would tell how it ended, is torn"
+        "mnist aaaaaa: failed\nnot known: attempts/1/attempt.json, which records how it ended, is torn"
     )
     assert (
         "never started" not in done.stdout

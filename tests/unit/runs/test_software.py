@@ -81,7 +81,7 @@ def test_names_that_no_file_of_text_can_hold_are_refused(word: str) -> None:
         make_spec(modules=[word]),
         make_spec(module_use=[word], modules=["a"]),
     ):
-        with pytest.raises(Refused, match="no name of a module"):
+        with pytest.raises(Refused, match="not a name of a module"):
             software.of(spec, RUN_DIR)
 
 

@@ -124,7 +124,7 @@ def test_none_that_is_sound_is_an_error_not_a_new_start(
     for step in (1, 2):
         store.save(step, {"state": b"abc"}, {})
         (run.checkpoint(step) / "state").write_bytes(b"")
-    with pytest.raises(RampupError, match="is sound, so this attempt can't go on") as caught:
+    with pytest.raises(RampupError, match="is valid, so this attempt can't resume") as caught:
         begin(run, 2).latest()
     assert "rampup clean abc123 --all" in caught.value.hint
 
@@ -232,7 +232,7 @@ def test_a_run_does_not_begin_anew_beside_what_was_set_aside(
 ) -> None:
     store.save(4, {"state": b"abc"}, {})
     run.checkpoint(4).rename(run.checkpoints / "damaged-step-4")
-    with pytest.raises(RampupError, match="is sound, so this attempt can't go on"):
+    with pytest.raises(RampupError, match="is valid, so this attempt can't resume"):
         begin(run, 2).latest()
 
 
@@ -377,7 +377,7 @@ def test_an_older_attempt_writes_no_more(scene: tuple[RunDir, CheckpointStore]) 
     run, ghost = scene
     begin(run, 2)
     with pytest.raises(
-        Superseded, match="attempt 2 of this run has begun: attempt 1 writes no more"
+        Superseded, match="attempt 2 of this run has begun: attempt 1 stops writing"
     ):
         ghost.save(3, {"state": b"ghost"}, {})
     with pytest.raises(Superseded):

@@ -68,8 +68,8 @@ def test_a_missing_rank_is_named_on_every_other(run: RunDir) -> None:
     assert time.monotonic() - begun < 30
     for code, words in ended:
         assert code == rank.NOT_READY
-        assert "rank 1 did not come" in words and "2 on node2" in words
-    assert "rank 1 did not come" in run.attempt(1).errors()[0]["message"]
+        assert "rank 1 never connected" in words and "2 on node2" in words
+    assert "rank 1 never connected" in run.attempt(1).errors()[0]["message"]
 
 
 def test_a_rank_without_rank_0_gives_up(run: RunDir) -> None:
@@ -105,7 +105,7 @@ def test_a_rank_with_other_settings_is_named(run: RunDir, tmp_path: Path) -> Non
     ranks.append(subprocess.Popen([*argv, *words], stderr=subprocess.PIPE, text=True))
     for code, said in end(ranks):
         assert code == rank.NOT_READY
-        assert "rank 2 on node node2 has other settings" in said
+        assert "rank 2 on node node2 has different settings" in said
 
 
 def test_a_node_that_does_not_see_the_run_is_named(run: RunDir) -> None:

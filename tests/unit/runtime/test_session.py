@@ -156,7 +156,7 @@ def test_a_broken_toml_beside_the_script(script: Script) -> None:
 
 def test_logging_after_the_end_is_refused(script: Script) -> None:
     done = script("run = rampup.init()\nrun.finish()\nrun.log(step=1, loss=1)", inside={})
-    assert done.returncode == 1 and "run.log() after run.finish()" in done.stderr
+    assert done.returncode == 1 and "run.log() called after run.finish()" in done.stderr
 
 
 # settings -----------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def test_a_ghost_ends_with_one_line(script: Script) -> None:
         run.save({"x": 1}, 1)
         """
     done = script(text, inside={})
-    assert done.stderr == "attempt 2 of this run has begun: attempt 1 writes no more\n"
+    assert done.stderr == "attempt 2 of this run has begun: attempt 1 stops writing\n"
     assert not script.run.checkpoints.exists() and script.attempt.errors() == []
 
 

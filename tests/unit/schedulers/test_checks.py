@@ -48,7 +48,7 @@ def test_a_slurm_that_does_not_answer(site: Site, tmp_path: Path) -> None:
     assert error.exit_code == 4
     assert (
         error.message
-        == "the Slurm of cluster site does not answer: Slurmctld(primary) at vm is DOWN"
+        == "Slurm (cluster site) is not reachable from this machine: Slurmctld(primary) at vm is DOWN"
     )
     assert site.calls == ["scontrol"]
     site.answers["scontrol ping"] = answer(
@@ -117,7 +117,7 @@ def test_inside_an_allocation_nobody_is_asked(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     (note,) = check(asking(nodes=2, partition="nope", time="90-0:0:0"), tmp_path)
-    assert note.cause == "--partition, --time: without effect inside the allocation 7"
+    assert note.cause == "--partition, --time: no effect inside the allocation 7"
     assert refusal(tmp_path, asking(nodes=3)).message == "nodes is 3, the allocation 7 has 2"
     private = replace(SPEC, cluster=replace(CLUSTER, shared=["/usr"]))
     assert "runs-shared" in {note.id for note in check(private, tmp_path)}
@@ -268,7 +268,7 @@ def test_preemption_without_requeue_or_with_grace() -> None:
         "the profile says requeue = false"
     )
     suspended = Partition("p", preempt_mode="GANG,SUSPEND")
-    assert "goes on when its nodes are free" in slurm_survey.preemption(
+    assert "continues when its nodes are free" in slurm_survey.preemption(
         settings, suspended, CLUSTER
     )
 

@@ -164,5 +164,5 @@ def test_a_saved_draft_is_not_lost(cli: Any, tmp_path: Path) -> None:
     told = cli(
         "cluster", "probe", "--save", "mine", check=3, XDG_CONFIG_HOME=str(tmp_path / "config")
     ).stderr
-    assert "there is a profile mine already" in told and "--force" in told
+    assert "profile mine exists already" in told and "--force" in told
     assert file.read_text() == "about = 'dear to me'\n"

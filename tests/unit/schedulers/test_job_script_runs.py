@@ -198,7 +198,7 @@ def test_without_scontrol_in_an_allocation_it_says_so(node: Node) -> None:
     del node.env["SLURMD_NODENAME"]
     code, err = node.run()
     assert code == 69
-    assert "does not tell which is the first node of node[7-8]" in err
+    assert "does not say which is the first node of node[7-8]" in err
     assert not (node.run_dir / "attempts").exists()  # nothing has begun
 
 

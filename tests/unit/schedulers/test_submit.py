@@ -163,7 +163,7 @@ def test_nobody_knows_whether_the_job_exists(run: RunDir, programs: Programs) ->
         sbatch="echo 'Socket timed out' >&2; exit 1",
         squeue="echo 'Unable to contact slurm' >&2; exit 1",
     )
-    with pytest.raises(SchedulerError, match="nobody knows whether the job exists"):
+    with pytest.raises(SchedulerError, match="it is unknown whether the job exists"):
         slurm.submit(run, CLUSTER, "it-abc234")
 
 

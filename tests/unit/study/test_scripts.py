@@ -117,7 +117,7 @@ def ask_pack(tmp_path: Path, question: str) -> str:
     """What functions of the script say of the run in tmp_path/pack-1/0."""
     folder = tmp_path / "pack-1"
     text = pack.script("s", folder, "s-abc234", make_spec(), 1, 1)
-    functions = text[text.index("# Whether the run is still") : text.index("stopped=")]
+    functions = text[text.index("# Whether the run still") : text.index("stopped=")]
     lines = f"set -u\nfolder='{folder}'\nname=s-abc234\n{functions}\n{question}\n"
     done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
     assert not done.stderr
@@ -139,7 +139,7 @@ def packed(tmp_path: Path) -> RunDir:
         ({"outcome": "completed", "why": "", "cause": ""}, "yes"),
         ({"outcome": "failed", "why": "", "cause": ""}, "yes"),
         (
-            {"outcome": "cancelled", "why": "stop", "cause": "stopped in good order, on request"},
+            {"outcome": "cancelled", "why": "stop", "cause": "stopped gracefully, on request"},
             "yes",
         ),
         ({"outcome": "timeout", "why": "timeout", "cause": ""}, "no"),  # it has saved, and goes on
