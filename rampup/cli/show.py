@@ -1,14 +1,16 @@
 """`rampup show`: one run as its files tell it."""
 
+import sys
 from typing import Any
 
 import click
 from msgspec import to_builtins
 
-from rampup.cli import output
+from rampup.cli import output, width
 from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
 from rampup.cli.options import json_option, run_argument
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
+from rampup.rundir import clocks
 from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
@@ -49,7 +51,7 @@ def command(run: str | None, history: bool, checkpoints: bool, verify: bool, as_
 def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any]:
     """Return what only the JSON of `show` has. `tries` are the attempts: `attempts` is their
     number already."""
-    attempts = read_attempts(run)
+    attempts = read_attempts(run, state == "running")
     return {
         "phases": phases_of(run),
         "usage": usage_json(usage, state),
@@ -72,18 +74,18 @@ def show_history(run: RunDir, as_json: bool) -> int:
 
 
 def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None:
-    state, spent = facts["state"], total_wall_s(run)
-    took = f" after {output.duration(spent)}" if spent is not None else ""
+    state = facts["state"]
+    took = how_long(run, state)
     if facts["as_of_s"] is not None:
         took = f", as it was {output.duration(facts['as_of_s'])} ago: the scheduler does not answer"
     name = output.paint(facts["name"] or "?", output.BOLD)
-    print(f"{name}  {run.id}  {output.paint(state, output.STATE_COLOURS[state])}{took}")
+    output.write(f"{name}  {run.id}  {output.paint_state(state)}{took}")
     cause = read_cause(run, facts)
     if cause:
-        print(cause if state == "pending" else f"cause: {cause}")
-    print(f"directory: {run.path}")
+        output.write(cause if state == "pending" else f"cause: {cause}")
+    output.write_path("directory: ", run.path)
     lines = (
-        metrics_line(facts["metrics"]),
+        metrics_line(facts["metrics"], width.columns(sys.stdout)),
         best_line(facts["best"]),
         phases_line(phases_of(run)),
         checkpoints_line(checkpoints_of(run)),
@@ -93,8 +95,8 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None) -> None:
         *usage_lines(usage, state),
     )
     for line in filter(None, lines):
-        print(line)
-    show_attempts(run)
+        output.write(line)
+    show_attempts(run, state)
     show_settings(run)
     for words in find_damage(run):
         output.say(f"note: {words}")
@@ -110,16 +112,27 @@ def read_cause(run: RunDir, facts: dict[str, Any]) -> str:
     return explain(run).finding.cause
 
 
-def show_attempts(run: RunDir) -> None:
+def how_long(run: RunDir, state: str) -> str:
+    """Say how long a run took; of one that runs, how long its attempt has been running."""
+    attempt = run.last_attempt()
+    started = attempt.facts.get("started") if attempt else None
+    if state == "running" and attempt is not None and started is not None:
+        which = f", attempt {attempt.number}" if attempt.number > 1 else ""
+        return f" for {output.duration(clocks.age(started))}{which}"
+    spent = total_wall_s(run)
+    return f" after {output.duration(spent)}" if spent is not None else ""
+
+
+def show_attempts(run: RunDir, state: str) -> None:
     """Show what each of several attempts did, and what the interruptions cost."""
-    found = read_attempts(run)
+    found = read_attempts(run, state == "running")
     if len(found) < 2:
         return
     ratio = effective_ratio(found)
     redone = output.count(sum(attempt.redone for attempt in found), "step")
     lost = output.duration(sum(attempt.lost_s for attempt in found))
     effective = f", effective training time {ratio:.0%}" if ratio is not None else ""
-    print(f"{len(found)} attempts, {redone} redone ({lost}){effective}")
+    output.write(f"{len(found)} attempts, {redone} redone ({lost}){effective}")
     rows = [
         (
             str(attempt.number),
@@ -178,7 +191,7 @@ def show_settings(run: RunDir) -> None:
             shown = "none" if value is None else str(value)
             rows.append((name, shown, origins.get(f"{table}.{key}", "")))
     if config.get("command"):
-        print(f"command: {' '.join(config['command'])}")
+        output.write(f"command: {' '.join(config['command'])}")
     if rows:
         print()
         output.table(("setting", "value", "origin"), rows)

@@ -29,13 +29,13 @@ def command(run: str | None, as_json: bool) -> int:
     if as_json:
         output.emit_json(as_object(found, answer))
         return 0
-    print(answer.finding.cause)
+    output.write(answer.finding.cause)
     for clue in answer.evidence:
-        print(f"  {location(clue)}  {clue.text.strip()}".rstrip())
+        output.write(f"  {location(clue)}  {clue.text.strip()}".rstrip())
     for line in answer.before:
-        print(line)
+        output.write(line)
     if answer.finding.remedy:
-        print(f"{output.paint('hint:', output.BOLD)} {answer.finding.remedy}")
+        output.write(f"{output.paint('hint:', output.BOLD)} {answer.finding.remedy}")
     for words in find_damage(found):
         output.say(f"note: {words}")
     output.next_step(next_command(found, answer))
