@@ -391,3 +391,20 @@ def test_what_can_not_be_kept_is_named(script: Script) -> None:
     assert (
         done.returncode == 1 and "run.save can't keep state['a'][1]['b'], a object" in done.stderr
     )
+
+
+def test_settings_that_the_loop_never_read_are_named(script: Script) -> None:
+    (script.folder / "rampup.toml").write_text("[train]\nwidth = 8\ndepth = 2\n")
+    text = """
+        run = rampup.init(lr=0.1, momentum=0.9)
+        run.config.lr, run.config["depth"]
+        run.finish()
+        """
+    done = script(text, inside={"lr": 0.2, "epochs": 2})
+    (note,) = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
+    assert note.startswith("note: your loop never read run.config for: width (rampup.toml), epochs")
+    assert "lr" not in note and "depth" not in note and "momentum" not in note
+
+
+def test_settings_that_are_copied_count_as_read(script: Script) -> None:
+    assert "note" not in script("dict(rampup.init(lr=0.1).config)", inside={"lr": 0.2}).stdout
