@@ -44,10 +44,12 @@ def work(run: RunDir, context: RankContext) -> None:
     """Train as one rank. However it ends, what was measured is on the disk afterwards."""
     config, job = open_job(run, context)
     try:
+        job.progress.stage(f"importing {config['engine']}")
         engine = importlib.import_module(f"rampup.engines.{config['engine']}.engine")
         if not config.get("builtin"):
             moved.install()
         target = engine.load_target(config, job.settings)
+        job.progress.stage("reading data")
         _record_end(job, engine.train(job, target))
     finally:
         job.close()

@@ -1,9 +1,14 @@
 """What all tests share: the command line in a world of its own, and real MNIST."""
 
+import fcntl
 import json
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +18,18 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 RAMPUP = (sys.executable, "-m", "rampup")
+
+
+class Terminal:
+    """What a terminal was sent: all of it, and line by line."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+        self.drawn = [line for line in re.split(r"[\r\n]+", plain) if line]
+        """Every line that was ever on the screen, also those that were drawn over."""
+        self.lines = [line.rpartition("\r")[2] for line in plain.replace("\r\n", "\n").split("\n")]
+        """The lines that stayed."""
 
 
 class Cli:
@@ -77,6 +94,28 @@ class Cli:
             text=True,
             **options,
         )
+
+    def on_terminal(self, *words: str, columns: int = 80, check: int = 0, **env: str) -> "Terminal":
+        """The same on a terminal of so many columns."""
+        outer, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        started = subprocess.Popen(
+            [*RAMPUP, *words],
+            cwd=self.cwd,
+            env={**self.env, "TERM": "xterm", **env},
+            stdout=inner,
+            stderr=inner,
+        )
+        os.close(inner)
+        said = b""
+        while True:
+            try:
+                said += os.read(outer, 65536)
+            except OSError:  # how a terminal ends
+                break
+        os.close(outer)
+        assert started.wait(timeout=60) == check, said.decode()
+        return Terminal(said.decode())
 
     def script(self, text: str, name: str = "script.py") -> str:
         (self.cwd / name).write_text(textwrap.dedent(text))

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rampup.cli import output
+from rampup.cli import output, width
 from rampup.rundir.files import RunDir
 from rampup.runs.state import State, state_of
 from rampup.runs.summary import (
@@ -55,12 +55,12 @@ def report_success(run: RunDir) -> None:
     history = run.history()
     spent = total_wall_s(run)
     took = f" in {output.duration(spent)}" if spent is not None else ""
-    output.say(f"{output.paint('completed', output.GREEN, sys.stderr)}{took}")
+    output.say(f"{output.paint_state('completed', stream=sys.stderr)}{took}")
     if run.config.get("smoke"):
         done = ": one step, one checkpoint, one resume" if run.config["engine"] else ""
         output.say(f"smoke test passed{done}")
     lines = (
-        metrics_line(merged(history)),
+        metrics_line(merged(history), width.columns(sys.stderr)),
         best_line(best_of(run, history)),
         phases_line(phases_of(run)),
         checkpoints_line(checkpoints_of(run)),
@@ -69,13 +69,14 @@ def report_success(run: RunDir) -> None:
         output.say(line)
 
 
-def metrics_line(last: dict[str, Any]) -> str:
+def metrics_line(last: dict[str, Any], room: int | None) -> str:
+    """Return the last values: as many as fit in `room` columns, all of them without a terminal."""
     shown = [
         f"{key} {output.number(value)}"
         for key, value in last.items()
         if key not in ("t", "step", "epoch")
     ]
-    return "last: " + "  ".join(shown) if shown else ""
+    return width.join_fitting("last: ", shown, room) if shown else ""
 
 
 def best_line(best: dict[str, Any] | None) -> str:
@@ -110,7 +111,7 @@ def report_failure(run: RunDir, state: State, followed: bool) -> None:
     name = state.name if state.name != "timeout" else "timed out"
     answer = explain(run, state)
     cause = answer.finding.cause if answer.known else state.cause or "cause unknown"
-    output.say(f"{output.paint(name, output.STATE_COLOURS[state.name], sys.stderr)}: {cause}")
+    output.say(f"{output.paint_state(state.name, name, sys.stderr)}: {cause}")
     trace = read_traceback(run, state)
     has_hint = trace.startswith("hint:")
     if trace and not (has_hint and followed and state.failed_rank == 0):

@@ -179,7 +179,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["id"],
         row["name"],
-        state_words(row),
+        output.paint_state(row["state"], state_words(row)),
         age(clocks.age(created)) if created else "?",
         output.duration(wall) if wall is not None else "-",
         str(row["ranks"] or "-"),

@@ -1,25 +1,26 @@
 """How every verb prints: stdout is data, stderr is for people.
 
-Three modes decide themselves: a terminal gets colour, a pipe plain lines, `--json` one JSON value
-on stdout and nothing else there. rich is imported by the progress bar alone, so that reading verbs
-start in a blink.
+Three modes decide themselves: a terminal gets colour and lines that fit its width, a pipe plain
+lines, `--json` one JSON value on stdout and nothing else there.
 """
 
 import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
+from rampup.cli import width
 from rampup.errors import RampupError
 
-BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
+BOLD, DIM, RED, GREEN, YELLOW, BLUE = "1", "2", "31", "32", "33", "34"
 STATE_COLOURS = {
     "completed": GREEN,
     "failed": RED,
     "timeout": RED,
     "cancelled": YELLOW,
-    "running": BOLD,
+    "running": BLUE,
     "pending": DIM,
 }
 
@@ -36,34 +37,49 @@ def paint(text: str, colour: str, stream: Any = None) -> str:
 
 def say(text: str = "") -> None:
     """Print a line for the person at the terminal."""
-    print(text, file=sys.stderr, flush=True)
+    print(fold(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def say_path(label: str, path: Path) -> None:
+    """Print a line that ends with a path; on a terminal the path fits behind the label."""
+    say(fit_path(label, path, sys.stderr))
+
+
+def write_path(label: str, path: Path) -> None:
+    """Print a line of the answer that ends with a path."""
+    write(fit_path(label, path, sys.stdout))
+
+
+def fit_path(label: str, path: Path, stream: Any) -> str:
+    room = width.columns(stream)
+    left = room if room is None else room - width.measure(label)
+    return label + width.format_path(path, left)
+
+
+def write(text: str, most: int | None = None) -> None:
+    """Print a line of the answer on stdout; on a terminal in so many rows at most."""
+    rows = fold(text, sys.stdout).split("\n")
+    if most is not None and len(rows) > most:
+        room = width.columns(sys.stdout) or width.DEFAULT_COLUMNS
+        last = width.split_at(rows[most - 1], room - 2)[0].rstrip()
+        rows = [*rows[: most - 1], f"{last} {width.MORE}"]
+    print("\n".join(rows))
+
+
+def fold(text: str, stream: Any) -> str:
+    """Break lines that a terminal would wrap inside a word."""
+    room = width.columns(stream)
+    return text if room is None else width.fold(text, room)
+
+
+def paint_state(state: str, words: str | None = None, stream: Any = None) -> str:
+    """Return the name of a state, or words about it, in the colour of the state."""
+    return paint(state if words is None else words, STATE_COLOURS[state], stream)
 
 
 def next_step(command: str) -> None:
     """Print the line that ends every success: what a person would do now."""
     say(f"{paint('next:', BOLD, sys.stderr)} {command}")
-
-
-def print_wrapped(line: str, most: int = 2) -> None:
-    """Print a line on stdout; on a terminal it is broken between words, into so many lines at
-    most."""
-    if not sys.stdout.isatty():
-        print(line)
-        return
-    import shutil
-    import textwrap
-
-    width = shutil.get_terminal_size().columns
-    print(
-        textwrap.fill(
-            line,
-            width,
-            subsequent_indent="  ",
-            break_on_hyphens=False,
-            max_lines=most,
-            placeholder=" …",
-        )
-    )
 
 
 def emit_json(value: Any) -> None:
@@ -73,19 +89,40 @@ def emit_json(value: Any) -> None:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
 ) -> None:
-    """Print aligned columns on stdout; `right` holds the indices of columns of numbers."""
-    widths = [max(len(str(row[column])) for row in (head, *rows)) for column in range(len(head))]
+    """Print aligned columns on stdout; `right` holds the indices of columns of numbers. On a
+    terminal they fit its width: the widest are cut."""
+    for index, line in enumerate(table_lines(head, rows, right, width.columns(sys.stdout))):
+        print(paint(line, BOLD) if index == 0 else line)
+
+
+def table_lines(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: frozenset[int] = frozenset(),
+    room: int | None = None,
+) -> list[str]:
+    """Return the header and the rows, aligned; with `room`, in at most so many columns."""
+    widths = [
+        max(width.measure(str(row[column])) for row in (head, *rows)) for column in range(len(head))
+    ]
+    if room is not None:
+        widths = width.fit_columns(widths, room)
 
     def line(cells: Sequence[str]) -> str:
         padded = [
-            str(cell).rjust(width) if index in right else str(cell).ljust(width)
-            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            width.pad(fit_cell(str(cell), space), space, index in right)
+            for index, (cell, space) in enumerate(zip(cells, widths, strict=True))
         ]
         return "  ".join(padded).rstrip()
 
-    print(paint(line(head), BOLD))
-    for row in rows:
-        print(line(row))
+    return [line(row) for row in (head, *rows)]
+
+
+def fit_cell(cell: str, room: int) -> str:
+    """Cut a cell, and keep its colour."""
+    plain = width.COLOUR.sub("", cell)
+    short = width.shorten(plain, room)
+    return cell if short == plain else cell.replace(plain, short)
 
 
 def fail(error: RampupError) -> NoReturn:

@@ -122,7 +122,7 @@ def write_after_run(run: RunDir) -> None:
         # Ctrl-C too, and a panic of vl-convert: how the run went is what counts
         output.say(f"note: no report was made: {str(error) or type(error).__name__}")
         return
-    output.say(f"report: {written.file}")
+    output.say_path("report: ", written.file)
 
 
 def as_object(written: "Written") -> dict[str, Any]:

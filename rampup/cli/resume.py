@@ -112,7 +112,8 @@ def command(
             if note:
                 output.say(f"note: {note}")
             if not as_json:
-                output.say(f"{title(run)}: attempt {len(run.attempt_numbers()) + 1}, in {run.path}")
+                number = len(run.attempt_numbers()) + 1
+                output.say_path(f"{title(run)}: attempt {number}, in ", run.path)
             with skip_from(run, before) as skipped:
                 for name in skipped:
                     output.say(f"note: set aside {name}")

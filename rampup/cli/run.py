@@ -195,7 +195,8 @@ def command(
         run = create_run(checked)
         remember(run.path.parent)
         if not as_json and not detach:
-            output.say(f"run {run.id}: {output.count(checked.plan.ranks, 'rank')}, in {run.path}")
+            ranks = output.count(checked.plan.ranks, "rank")
+            output.say_path(f"run {run.id}: {ranks}, in ", run.path)
         process = start(run, spec, detach)
         return follow_or_return(run, process, detach, follow or smoke, interrupted, as_json)
 
@@ -291,8 +292,12 @@ def report_submission(run: Any, as_json: bool) -> int:
         output.emit_json(describe(run))
     else:
         job = (run.recorded("submitted") or {}).get("job")
-        print(run.id)
-        output.say(f"submitted as job {job}" if job else f"started in the background: {run.path}")
+        if job:
+            output.say(f"run {run.id} submitted as job {job}")
+        else:
+            output.say_path(f"run {run.id} started in the background: ", run.path)
+        if not sys.stdout.isatty():  # for scripts
+            print(run.id)
         output.next_step(f"rampup logs -f {run.id}")
     sys.stdout.flush()
     return 0

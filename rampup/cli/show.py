@@ -1,12 +1,13 @@
 """`rampup show`: one run as its files tell it, on one screen of 24 rows and 80 columns; --all shows
 the rest."""
 
+import sys
 from typing import Any
 
 import click
 from msgspec import to_builtins
 
-from rampup.cli import output
+from rampup.cli import output, width
 from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
 from rampup.cli.options import json_option, run_argument
 from rampup.cli.selection import title
@@ -75,7 +76,7 @@ def command(
 def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any]:
     """Return what only the JSON of `show` has. `tries` are the attempts: `attempts` is their
     number already."""
-    attempts = read_attempts(run)
+    attempts = read_attempts(run, state == "running")
     return {
         "phases": phases_of(run),
         "usage": usage_json(usage, state),
@@ -100,14 +101,13 @@ def show_history(run: RunDir, as_json: bool) -> int:
 def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: bool) -> None:
     state = facts["state"]
     name = output.paint(facts["name"] or "?", output.BOLD)
-    colour = output.STATE_COLOURS[state]
-    print(f"{name}  {run.id}  {output.paint(state, colour)}{elapsed_words(run, facts)}")
+    output.write(f"{name}  {run.id}  {output.paint_state(state)}{elapsed_words(run, facts)}")
     cause = read_cause(run, facts)
     if cause:
-        output.print_wrapped(cause if state == "pending" else f"cause: {cause}", most=3)
+        output.write(cause if state == "pending" else f"cause: {cause}", most=3)
     lines = (
         progress_line(facts["progress"]),
-        metrics_line(facts["metrics"]),
+        metrics_line(facts["metrics"], width.columns(sys.stdout)),
         best_line(facts["best"]),
         phases_line(phases_of(run)),
         checkpoints_line(checkpoints_of(run)),
@@ -120,7 +120,7 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
         f"directory: {run.path}",
     )
     for line in filter(None, lines):
-        output.print_wrapped(line)
+        output.write(line, most=2)
     show_attempts(run, state, show_all)
     show_settings(run, show_all)
     for words in find_damage(run):
@@ -193,7 +193,7 @@ def read_cause(run: RunDir, facts: dict[str, Any]) -> str:
 
 def show_attempts(run: RunDir, state: str, show_all: bool) -> None:
     """Show what each of several attempts did, and what the interruptions cost."""
-    found = read_attempts(run)
+    found = read_attempts(run, state == "running")
     if len(found) < 2:
         return
     ratio = effective_ratio(found)
@@ -202,7 +202,7 @@ def show_attempts(run: RunDir, state: str, show_all: bool) -> None:
     effective = f", effective training time {ratio:.0%}" if ratio is not None else ""
     shown = found if show_all else found[-ATTEMPTS_SHOWN:]
     newest = "" if len(shown) == len(found) else f" (the newest {len(shown)}; --all)"
-    print(f"{len(found)} attempts{newest}, {redone} redone ({lost}){effective}")
+    output.write(f"{len(found)} attempts{newest}, {redone} redone ({lost}){effective}")
     rows = [
         (
             str(attempt.number),
@@ -263,7 +263,7 @@ def show_settings(run: RunDir, show_all: bool) -> None:
             by_origin.setdefault(origin, []).append(f"{name}={value}")
     for origin, words in by_origin.items():
         label = f"settings ({origin})" if origin else "settings"
-        output.print_wrapped(f"{label}: {'  '.join(words)}")
+        output.write(f"{label}: {'  '.join(words)}", most=2)
     defaults = sum(origin == DEFAULT for _, _, origin in rows)
     if defaults:
         print(f"{output.count(defaults, 'default')}: --all")

@@ -2,6 +2,7 @@
 else here."""
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rampup.cli.run import (
 )
 from rampup.cli.selection import report_states, worst_exit_code
 from rampup.cli.sweep_plan import show_plan
+from rampup.core.metrics import lower_is_better
 from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
 from rampup.rundir import find as runs
@@ -31,7 +33,7 @@ from rampup.rundir.files import make_root
 from rampup.schedulers import find_scheduler
 from rampup.study import grid
 from rampup.study.code import SharedCode
-from rampup.study.columns import differing
+from rampup.study.columns import differing, read_score
 from rampup.study.here import Here
 from rampup.study.launch import Launch, Way, check, with_share
 from rampup.study.members import Ids, Member, Study, Todo, counts, members_of
@@ -130,7 +132,8 @@ def command(
         members = members_of(study, points)  # as it is now that nobody else can start any
         if not as_json:
             at_once = "" if queued else f", {pack or 1} at a time"
-            output.say(f"study {study.name}: {plan_words(members)}{at_once}, in {study.root}")
+            label = f"study {study.name}: {plan_words(members)}{at_once}, in "
+            output.say_path(label, study.root)
         if queued:
             return submit(study, members, way, interrupted, as_json)
         return run_here(study, members, pack or 1, interrupted, as_json)
@@ -227,11 +230,27 @@ def run_here(
         if interrupted:
             output.say("stopped; the same command starts what is missing")
         next_step(study, members)
+        say_best(now)
     return (
         128 + interrupted[0]
         if interrupted
         else worst_exit_code(member.known.state for member in now if member.known)
     )
+
+
+def say_best(members: Sequence[Member]) -> None:
+    """The last line of a study: its best point by the metric that most runs have."""
+    done = [it for it in members if it.known and it.known.state.name == "completed"]
+    scores = [(score, it) for it in done if it.known and (score := read_score(it.known.run))]
+    if not scores:
+        return
+    metric = Counter(score.metric for score, _ in scores).most_common(1)[0][0]
+    alike = [(score.value, it) for score, it in scores if score.metric == metric]
+    mode = alike[0][1].point.spec.train.get("monitor_mode") or "auto"
+    choose = min if lower_is_better(metric, str(mode)) else max
+    value, best = choose(alike, key=lambda pair: pair[0])
+    run = best.known.run.id if best.known else ""
+    output.say(f"best: {best.point.label}: {metric} {output.number(value)}, run {run}")
 
 
 # words --------------------------------------------------------------------------------------------

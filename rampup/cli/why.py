@@ -30,14 +30,14 @@ def command(run: str | None, as_json: bool) -> int:
     if as_json:
         output.emit_json(as_object(found, answer))
         return 0
-    print(f"{title(found)}: {answer.finding.about}")
-    print(answer.finding.cause)
+    output.write(f"{title(found)}: {answer.finding.about}")
+    output.write(answer.finding.cause)
     for clue in answer.evidence:
-        print(f"  {location(clue)}  {clue.text.strip()}".rstrip())
+        output.write(f"  {location(clue)}  {clue.text.strip()}".rstrip())
     for line in answer.before:
-        print(line)
+        output.write(line)
     if answer.finding.remedy:
-        print(f"{output.paint('hint:', output.BOLD)} {answer.finding.remedy}")
+        output.write(f"{output.paint('hint:', output.BOLD)} {answer.finding.remedy}")
     for words in find_damage(found):
         output.say(f"note: {words}")
     output.next_step(next_command(found, answer))

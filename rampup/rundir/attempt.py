@@ -66,6 +66,11 @@ class AttemptDir:
         return self.path / "progress.json"
 
     @property
+    def joined_file(self) -> Path:
+        """How many ranks have joined rank 0, while it waits for the others; written by rank 0."""
+        return self.path / "joined"
+
+    @property
     def port_taken_file(self) -> Path:
         """Written by rank 0 when the ports of this try are in use."""
         return self.path / "port-taken"
@@ -97,6 +102,14 @@ class AttemptDir:
             return self.again_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             return ""
+
+    def count_joined(self) -> int:
+        """Return how many ranks have joined; 0 where that is not known."""
+        try:
+            text = self.joined_file.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return 0
+        return int(text) if text.isdecimal() else 0
 
     def modules(self) -> list[str]:
         try:

@@ -73,8 +73,9 @@ class Attempt(Struct, frozen=True):
         return REASONS.get(self.how, self.how)
 
 
-def read_attempts(run: RunDir) -> list[Attempt]:
-    """Return all attempts of a run, the oldest first."""
+def read_attempts(run: RunDir, is_running: bool = False) -> list[Attempt]:
+    """Return all attempts of a run, the oldest first. A caller that knows the run to be running says
+    so: then its last attempt has not ended."""
     found: list[Attempt] = []
     later: list[int] = []  # the steps where later attempts resumed, the next one's last
     for attempt in reversed([read_attempt(directory) for directory in run.attempts()]):
@@ -88,6 +89,8 @@ def read_attempts(run: RunDir) -> list[Attempt]:
         if attempt.trained:
             later.append(attempt.first_step)
         found.append(attempt)
+    if is_running and found and found[0].how == KILLED_OR_LOST:
+        found[0] = replace(found[0], how="running")
     return found[::-1]
 
 

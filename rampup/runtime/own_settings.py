@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.core.secrets import to_stored
+from rampup.core.settings import Settings
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir
 from rampup.rundir.records import Record, write_json
@@ -28,6 +29,8 @@ class OwnSettings:
 
     values: dict[str, Any]
     origins: dict[str, str]
+    given: tuple[str, ...] = ()
+    """Those of this run's command line and of the files: the user expects an effect of them."""
 
     def to_stored(self) -> dict[str, Any]:
         """Return the values as they may be written: plain, and without secrets."""
@@ -40,6 +43,30 @@ class OwnSettings:
                 write_json(
                     attempt.settings_file, {"train": self.to_stored(), "origins": self.origins}
                 )
+
+
+class TrackedSettings(Settings):
+    """Settings that remember which of them were read."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return super().__getitem__(name)
+
+    def __getattr__(self, name: str) -> Any:
+        value = super().__getattr__(name)
+        self._read.add(name)
+        return value
+
+
+def describe_unread(settings: OwnSettings, config: TrackedSettings) -> str:
+    """Name the settings that were given and that the loop never read; empty if it read all."""
+    unread = [name for name in settings.given if name not in config._read]
+    listed = ", ".join(f"{name} ({settings.origins[name]})" for name in unread)
+    return f"note: your loop never read run.config for: {listed}" if listed else ""
 
 
 def collect_settings(config: Record, given: object, named: Mapping[str, Any]) -> OwnSettings:
@@ -56,7 +83,8 @@ def collect_settings(config: Record, given: object, named: Mapping[str, Any]) ->
     for name, value in config.get("train", {}).items():
         values[name] = value
         origins[name] = str(known.get(f"train.{name}", COMMAND_LINE))
-    return OwnSettings(values, origins)
+    given = [name for name in (*written, *config.get("train", {})) if name not in typed]
+    return OwnSettings(values, origins, tuple(dict.fromkeys(given)))
 
 
 def read_given(given: object) -> dict[str, Any]:

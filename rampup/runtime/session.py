@@ -26,7 +26,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NoReturn
 
-from rampup.core.settings import Settings
 from rampup.errors import RampupError, Superseded
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
@@ -36,7 +35,12 @@ from rampup.runtime.checkpoints.saving import Snapshot
 from rampup.runtime.checkpoints.store import CheckpointStore, format_resumed
 from rampup.runtime.context import RankContext, read_context
 from rampup.runtime.job import open_saving
-from rampup.runtime.own_settings import OwnSettings, collect_settings
+from rampup.runtime.own_settings import (
+    OwnSettings,
+    TrackedSettings,
+    collect_settings,
+    describe_unread,
+)
 from rampup.runtime.stop import open_stop_flag
 from rampup.runtime.storage import StorageError, say
 from rampup.runtime.telemetry.metrics import (
@@ -62,7 +66,8 @@ class Run:
         self.rank = context.rank
         self.local_rank = context.local_rank
         self.world_size = context.world_size
-        self.config = Settings(settings.values)
+        self.config = TrackedSettings(settings.values)
+        self._settings = settings
         self.dir = context.run_dir
         """The run directory; None outside rampup."""
         self.tensorboard = _open_tensorboard(context, settings)
@@ -155,6 +160,8 @@ class Run:
             return
         if self._unseen:
             self._progress.milestone(*self._unseen)
+        if self.rank == 0 and (note := describe_unread(self._settings, self.config)):
+            say(note)
         facts: dict[str, Any] = {}
         if self._saving is not None:
             self._saving.finish()

@@ -1,18 +1,28 @@
-"""Runs side by side: what a column of `rampup list --columns` holds, for each run. Reads nothing by
-itself.
+"""Runs side by side: what a column of `rampup list --columns` holds, for each run.
 
 A name is a column of the list itself, a setting of [train], a resource, or a metric, in this order;
 a dotted name says the table (train.lr, resources.nodes, metrics.lr). Used by `list` and by the
-report of a study.
+report of a study. `read_score` alone reads a run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rampup.core.metrics import lower_is_better
+from msgspec import Struct
+
+from rampup.core.metrics import is_number, lower_is_better
 from rampup.errors import Refused
+from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
-from rampup.runs.summary import NOT_METRICS
+from rampup.runs.summary import NOT_METRICS, best_of, merged
+
+
+class Score(Struct, frozen=True):
+    """How good a run is, by the metric that counts."""
+
+    metric: str
+    value: float
+
 
 TABLES = ("train", "checkpoint", "resources", "cluster", "metrics")
 OWN = ("id", "name", "state", "attempts", "ranks", "created", "took", "age")
@@ -83,6 +93,18 @@ def headline(metrics: Iterable[Record], monitors: Iterable[Any]) -> str | None:
     asked = [name for name in monitors if isinstance(name, str) and name in there]
     tested = sorted(key for key in there if key.startswith("val_"))
     return next(iter([*asked, *tested, *sorted(key for key in there if "loss" in key)]), None)
+
+
+def read_score(run: RunDir) -> Score | None:
+    """Return the best value of the metric that the run monitors, else the last of the one that
+    people look for first."""
+    history = run.history()
+    best = best_of(run, history)
+    if best is not None and is_number(best["value"]):
+        return Score(best["metric"], best["value"])
+    last = merged(history)
+    metric = headline([last], [])
+    return Score(metric, last[metric]) if metric and is_number(last[metric]) else None
 
 
 def more_is_better(name: str, configs: Iterable[Record]) -> bool:

@@ -23,8 +23,10 @@ from rampup.runs import resume
 from rampup.runs.plan import make_plan
 from rampup.runs.start import start
 from rampup.runs.state import State, state_of
+from rampup.runs.summary import total_wall_s
 from rampup.schedulers import find_scheduler
 from rampup.study.code import SharedCode
+from rampup.study.columns import read_score
 from rampup.study.members import Ids, Known, Member, Study, make, rebuild_spec
 
 POLL_S = 0.1
@@ -124,7 +126,9 @@ class Here:
         for slot, (member, run, process) in list(self.going.items()):
             if process.poll() is not None:
                 del self.going[slot]
-                self.tell(f"{member.point.label}: run {run.id} {words_of(state_of(run))}")
+                state = state_of(run)
+                words = words_of(state) + describe_result(run, state)
+                self.tell(f"{member.point.label}: run {run.id} {words}")
 
     def stop(self, by: str) -> None:
         """Those that run save and end; the others are not begun. `by` is who stopped them."""
@@ -138,6 +142,15 @@ class Here:
         self.collect()
         for _, run in self.waiting:
             run.record("cancelled", by=by)
+
+
+def describe_result(run: RunDir, state: State) -> str:
+    """Return the score and the time of a run that completed."""
+    if state.name != "completed":
+        return ""
+    score, spent = read_score(run), total_wall_s(run)
+    took = f" in {spent:.1f} s" if spent is not None else ""
+    return took + (f", {score.metric} {score.value:.4g}" if score else "")
 
 
 def words_of(state: State) -> str:

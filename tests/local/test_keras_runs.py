@@ -1,15 +1,12 @@
 """Keras through the command line: a recipe on a terminal, scripts in the style of courses, ranks
 that die."""
 
-import os
-import pty
 import re
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import RAMPUP, Cli
+from conftest import Cli
 
 from rampup.rundir.files import RunDir
 
@@ -25,33 +22,21 @@ ROW = (
 OURS = (
     *(
         r"run \w{6}: 1 rank, in /",
-        r"epoch=\d/3 step=\d+ train_loss=",
-        r".* ETA [-:\d]+$",
+        r"(starting|importing|reading) .*\d:\d\d$",
+        r"epoch +train_loss ",
+        r"\d/3 +[\d.]+ ",
+        r"epoch \d/3 .* left [-:\d]+$",
         r"predicted: (good|bad) ",
     ),
     *("completed in ", "last: ", "best: ", "time: ", "checkpoints: ", "report: ", "next: "),
 )
-"""What each line of a run is; the one with ETA is the bar."""
-COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""What each line of a run is; the one with left is the bar."""
 FOREIGN = Path(__file__).parents[1] / "foreign"
 
 
 def test_a_terminal_shows_only_our_lines(cli: Cli) -> None:
-    outer, inner = pty.openpty()
-    argv = [*RAMPUP, "run", "ionosphere", "epochs=3", f"predict={ROW}"]
-    started = subprocess.Popen(argv, cwd=cli.cwd, env=cli.env, stdout=inner, stderr=inner)
-    os.close(inner)
-    said = b""
-    while True:
-        try:
-            part = os.read(outer, 65536)
-        except OSError:  # how a terminal ends
-            break
-        said += part
-    assert started.wait(timeout=60) == 0, said
-    lines = [
-        line.strip() for line in COLOURS.sub("", said.decode()).replace("\r", "\n").splitlines()
-    ]
+    seen = cli.on_terminal("run", "ionosphere", "epochs=3", f"predict={ROW}", columns=250)
+    lines = [line.strip() for line in seen.drawn]
     assert [line for line in lines if line and not re.match("|".join(OURS), line)] == []
     assert len([line for line in lines if line.startswith("predicted: ")]) == 1
 

@@ -3,6 +3,7 @@ compared."""
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -237,3 +238,15 @@ def test_side_by_side_each_has_its_part_of_the_cpus(cli, sweep) -> None:
     sweep("p=a,b", "--pack", str(os.cpu_count()))
     logs = [path.read_text() for path in cli.runs.glob("*/attempts/1/rank-0.log")]
     assert ["threads 1\n" in log for log in logs] == [True, True]
+
+
+def test_each_point_has_a_score_and_the_best_is_the_last_line(cli) -> None:
+    text = (
+        "import rampup\nrun = rampup.init(p=0)\nrun.log(step=1, val_loss=(run.config.p - 2) ** 2)\n"
+    )
+    script = cli.script(text)
+    done = cli("sweep", "p=1,2,4", "--", "python", script)
+    lines = done.stderr.splitlines()
+    ended = [line for line in lines if " completed in " in line]
+    assert len(ended) == 3 and all(re.search(r" s, val_loss [014]$", line) for line in ended)
+    assert re.fullmatch(r"best: p=2: val_loss 0, run \w{6}", lines[-1]), lines[-1]

@@ -23,6 +23,7 @@ from rampup.runtime import storage
 BEAT_EVERY_S = 0.5
 LINE_EVERY_S = 30.0
 BEAT_BYTES = 512
+BEAT_METRICS = 3
 PLACE = ("epoch", "step", "t")
 """The keys that say where a row belongs. All others are measurements."""
 PHASES = ("start", "data", "compute", "communication", "evaluation", "saving")
@@ -30,6 +31,9 @@ PHASES = ("start", "data", "compute", "communication", "evaluation", "saving")
 
 class NoProgress:
     """The progress of every rank but the first: it shows nothing."""
+
+    def stage(self, words: str) -> None:
+        """Say what the start is busy with: shown to whoever waits for the first step."""
 
     def begin(
         self, steps: int | None, epochs: int | None, loss: Callable[[], float | None], done: int = 0
@@ -60,6 +64,10 @@ class Progress(NoProgress):
         self._file = file
         self._line_every_s = line_every_s
         self._clock = clock
+        self._beat_file: int | None = None
+
+    def stage(self, words: str) -> None:
+        self._write_beat({"stage": words, "t": time.time()})
 
     def begin(
         self, steps: int | None, epochs: int | None, loss: Callable[[], float | None], done: int = 0
@@ -67,14 +75,10 @@ class Progress(NoProgress):
         self._done = done
         self._steps, self._epochs, self._loss = steps, epochs, loss
         self._began = self._clock()
-        self._due = self._began + min(BEAT_EVERY_S, self._line_every_s)
+        self._due = self._began  # the first step is shown at once
         self._line_due = self._began + self._line_every_s
+        self._reported = False
         self._seen = (0, 0, self._began)
-        if self._file:
-            with storage.guard_writes(self._file):
-                self._beat_file = os.open(
-                    self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
-                )
 
     def step(self, step: int, epoch: int, samples: int) -> None:
         now = self._clock()
@@ -84,6 +88,8 @@ class Progress(NoProgress):
 
     def report(self, step: int, values: Mapping[str, Any]) -> bool:
         now = self._clock()
+        if not self._reported:  # the first row of a loop: a sign of life
+            self._reported, self._line_due = True, now
         return now >= self._due and self._show(step, values, now)
 
     def milestone(self, step: int, values: Mapping[str, Any]) -> None:
@@ -91,8 +97,9 @@ class Progress(NoProgress):
         self._show(step, values, self._clock())
 
     def end(self) -> None:
-        if self._file:
+        if self._beat_file is not None:
             os.close(self._beat_file)
+            self._beat_file = None
 
     def _show(self, step: int, values: Mapping[str, Any], now: float) -> bool:
         """The heartbeat, and a line when one is due."""
@@ -120,16 +127,25 @@ class Progress(NoProgress):
         beat = {
             "step": step,
             "steps": self._steps,
-            "epoch": values.get("epoch"),
+            "epoch": _finite(values.get("epoch")),
             "epochs": self._epochs,
-        }
-        beat |= {
             "train_loss": _finite(loss),
             "samples_s": _finite(values.get("samples_s")),
             "t": time.time(),
         }
+        self._write_beat({**beat, **_choose_metrics(values)})
+
+    def _write_beat(self, beat: dict[str, Any]) -> None:
+        """Write one line in place. It always has the same length, so no reader sees two halves."""
+        if not self._file:
+            return
+        if len(json.dumps(beat)) >= BEAT_BYTES:
+            beat.pop("metrics", None)
         line = json.dumps(beat).ljust(BEAT_BYTES - 1) + "\n"
         with storage.guard_writes(self._file):
+            if self._beat_file is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._beat_file = os.open(self._file, flags, 0o666)
             os.pwrite(self._beat_file, line.encode(), 0)
 
     def _line(self, step: int, values: Mapping[str, Any], now: float) -> None:
@@ -147,6 +163,15 @@ class Progress(NoProgress):
         if not self._steps or step <= self._done:
             return None
         return round((now - self._began) / (step - self._done) * max(0, self._steps - step))
+
+
+def _choose_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first metrics of a row that has no loss of a known name."""
+    if "train_loss" in values or "loss" in values:
+        return {}
+    others = [name for name in values if name not in (*PLACE, "samples_s")]
+    found = {name: _finite(values[name]) for name in others[:BEAT_METRICS]}
+    return {"metrics": found} if found else {}
 
 
 def _finite(value: Any) -> float | None:

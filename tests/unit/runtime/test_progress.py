@@ -57,13 +57,13 @@ def test_one_line_per_epoch(clock: Clock, capsys: pytest.CaptureFixture[str]) ->
 def test_the_heartbeat_is_one_line_in_place(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "progress.json"
     progress = begun(file, clock)
-    for step, seconds in ((1, 0.4), (2, 0.2), (3, 0.2)):
+    for step, seconds in ((1, 0.4), (2, 0.2), (3, 0.2), (4, 0.2), (5, 0.2)):
         clock.now += seconds
         progress.step(step, 1, step)
     text = file.read_text()
     beat = json.loads(text)
     assert len(text) == BEAT_BYTES and text.endswith("\n")
-    assert (beat["step"], beat["steps"], beat["epoch"], beat["epochs"]) == (2, 1000, 1, 10)
+    assert (beat["step"], beat["steps"], beat["epoch"], beat["epochs"]) == (4, 1000, 1, 10)
     assert beat["train_loss"] == 0.5 and beat["t"] > 1e9
     progress.milestone(10, {"epoch": 1, "train_loss": 0.1, "samples_s": 20.0})
     assert json.loads(file.read_text())["step"] == 10 and len(file.read_text()) == BEAT_BYTES
@@ -81,15 +81,44 @@ def test_a_loss_that_is_no_number_keeps_the_heartbeat_valid(clock: Clock, tmp_pa
     )
 
 
-def test_reports_tell_whether_they_were_shown(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
+def test_the_first_row_is_shown_at_once_and_then_one_in_thirty_seconds(
+    clock: Clock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    progress = begun(None, clock)
-    assert not progress.report(1, {"loss": 1.0})
-    clock.now += 31
-    assert progress.report(2, {"loss": 0.5, "t": 12345.0})
-    assert capsys.readouterr().out == "step=2 loss=0.5 eta_s=15469\n"
-    assert NoProgress().report(3, {})
+    progress = begun(tmp_path / "beat", clock)
+    assert progress.report(1, {"loss": 1.0})
+    assert json.loads((tmp_path / "beat").read_text())["step"] == 1
+    clock.now += 29
+    assert not progress.report(2, {"loss": 0.7})
+    clock.now += 2
+    assert progress.report(3, {"loss": 0.5, "t": 12345.0})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["step=1 loss=1 eta_s=0", "step=3 loss=0.5 eta_s=10302"]
+    assert NoProgress().report(4, {})
+    progress.end()
+
+
+def test_the_heartbeat_has_metrics_of_any_name_while_they_fit(clock: Clock, tmp_path: Path) -> None:
+    file = tmp_path / "beat"
+    progress = begun(file, clock)
+    progress.report(1, {"recall": 0.5, "note": "high"})
+    assert json.loads(file.read_text())["metrics"] == {"recall": 0.5, "note": None}
+    clock.now += 1
+    progress.report(2, {"m" * 400: 0.5})
+    assert "metrics" not in json.loads(file.read_text()) and len(file.read_text()) == BEAT_BYTES
+    progress.end()
+
+
+def test_stages_of_the_start_are_overwritten_by_steps(clock: Clock, tmp_path: Path) -> None:
+    file = tmp_path / "beat"
+    progress = Progress(file, clock=clock)
+    progress.stage("reading data")
+    beat = json.loads(file.read_text())
+    assert beat["stage"] == "reading data" and "step" not in beat
+    progress.begin(steps=10, epochs=1, loss=lambda: 0.5)
+    progress.step(1, 1, 8)
+    beat = json.loads(file.read_text())
+    assert beat["step"] == 1 and "stage" not in beat
+    progress.end()
 
 
 def test_a_step_costs_next_to_nothing() -> None:

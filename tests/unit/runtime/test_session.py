@@ -73,7 +73,10 @@ def test_outside_it_is_a_world_of_one(script: Script) -> None:
         """
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "step=3 loss=0.3333 eta_s=0\n", "one line in a second, and the last"
+    first, last = done.stdout.splitlines()
+    assert first.startswith("step=1 loss=1 ") and last == "step=3 loss=0.3333 eta_s=0", (
+        "the first, one in a second, and the last"
+    )
     assert sorted(path.name for path in script.folder.iterdir()) == ["rampup.toml", "train.py"]
 
 
@@ -289,7 +292,10 @@ def kept(script: Script) -> list[str]:
 
 def test_a_loop_that_is_asked_to_stop_goes_on_where_it_was(script: Script) -> None:
     done = script(COUNTING, inside={}, STOP_AT="5", HOW="SIGTERM")
-    assert (done.returncode, done.stdout) == (0, "total 15\nstep=5 total=15\n"), done.stderr
+    assert (done.returncode, done.stdout) == (
+        0,
+        "step=1 total=1\ntotal 15\nstep=5 total=15\n",
+    ), done.stderr
     assert script.attempt.read_again() == "preempt" and kept(script) == ["step-3", "step-5"]
     stopped = script.attempt.event("stopped")
     assert (
@@ -385,3 +391,20 @@ def test_what_can_not_be_kept_is_named(script: Script) -> None:
     assert (
         done.returncode == 1 and "run.save can't keep state['a'][1]['b'], a object" in done.stderr
     )
+
+
+def test_settings_that_the_loop_never_read_are_named(script: Script) -> None:
+    (script.folder / "rampup.toml").write_text("[train]\nwidth = 8\ndepth = 2\n")
+    text = """
+        run = rampup.init(lr=0.1, momentum=0.9)
+        run.config.lr, run.config["depth"]
+        run.finish()
+        """
+    done = script(text, inside={"lr": 0.2, "epochs": 2})
+    (note,) = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
+    assert note.startswith("note: your loop never read run.config for: width (rampup.toml), epochs")
+    assert "lr" not in note and "depth" not in note and "momentum" not in note
+
+
+def test_settings_that_are_copied_count_as_read(script: Script) -> None:
+    assert "note" not in script("dict(rampup.init(lr=0.1).config)", inside={"lr": 0.2}).stdout

@@ -1,0 +1,50 @@
+"""The moving line: a bar where the length is known, and it fits."""
+
+import pytest
+
+from rampup.cli import width
+from rampup.cli.screen import Pace, Progress
+
+BEAT = {"step": 50, "steps": 200, "epoch": 1, "epochs": 4, "train_loss": 0.5, "t": 100.0}
+
+
+def test_a_bar_has_its_label_from_the_first_heartbeat_on() -> None:
+    progress = Progress()
+    first = progress.format({**BEAT, "samples_s": 1234.5}, 79)
+    assert first.startswith("epoch 1/4 ━") and " 25%  loss 0.5  1,234 samples/s  left -:--" in first
+    later = progress.format({**BEAT, "step": 100, "t": 110.0}, 79)
+    assert " 50% " in later and later.endswith("left 0:20")
+
+
+def test_epochs_alone_make_a_bar() -> None:
+    beat = {"step": 9, "steps": None, "epoch": 48.0, "epochs": 200, "t": 1.0}
+    assert Progress().format(beat, 79).startswith(
+        "epoch 48/200 ━"
+    ) and " 24% " in Progress().format(beat, 79)
+
+
+def test_a_loop_of_unknown_length_has_a_line() -> None:
+    progress = Progress()
+    beat = {"step": 57, "steps": None, "epoch": None, "epochs": None, "metrics": {"recall": 0.25}}
+    assert progress.format({**beat, "t": 1.0}, 79) == "step 57  recall 0.25"
+    assert progress.format({**beat, "step": 67, "t": 2.0}, 79).endswith("  10 steps/s")
+
+
+@pytest.mark.parametrize("room", [19, 39, 79, 139])
+def test_the_line_fits(room: int) -> None:
+    metrics = {"精度の名前" * 12: 0.5, "x" * 60: 1.0}
+    for beat in ({**BEAT, "metrics": metrics, "samples_s": 1e9}, {"step": 1, "metrics": metrics}):
+        assert width.measure(Progress().format(beat, room)) <= max(room, 30)
+
+
+def test_a_beat_of_odd_values_is_drawn() -> None:
+    assert Progress().format({"step": "x", "steps": [], "epoch": None, "t": "now"}, 79) == "running"
+
+
+def test_the_pace_is_that_of_the_last_minute() -> None:
+    pace = Pace()
+    for t in range(101):
+        pace.note(float(t), t * 1.0 if t <= 30 else 30 + (t - 30) * 10.0)
+    assert pace.per_s() == pytest.approx(10, rel=0.1)
+    pace.note(101.0, 0.0)
+    assert pace.per_s() is None, "another attempt"
