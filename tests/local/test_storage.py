@@ -21,7 +21,7 @@ def test_disk_full_in_metrics(cli, small_disk: Path) -> None:
 import rampup
 with rampup.init() as run:
     for step in range(200_000):
-        run.log(step=step, loss=1 / (step + 1), padding="x" * 100)
+        run.log(step=step, loss=1 / (step + 1), **{"a_long_name_of_a_metric_" * 4: step})
 """
     )
     done = cli(
