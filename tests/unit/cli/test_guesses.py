@@ -149,6 +149,7 @@ def test_the_last_lines_of_a_log(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.setattr(logs.runs, "find_to_read", lambda run: run)
+    monkeypatch.setattr(logs, "title", lambda run: "my-run")
     monkeypatch.setattr(logs, "read_log", lambda run, rank: b"1\n2\n3\n4")
     logs.command.main(words, standalone_mode=False)
     assert capfdbinary.readouterr().out == b"3\n4"

@@ -49,9 +49,9 @@ def with_rows(rows: bytes, kind: bytes = b"\x08\x02\0\0\0") -> bytes:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "no PNG"),
-        (b"GIF89a", "no PNG"),
-        (png.SIGNATURE, "no PNG"),
+        (b"", "not a PNG"),
+        (b"GIF89a", "not a PNG"),
+        (png.SIGNATURE, "not a PNG"),
         (with_rows(b"", b"\x08\x06\0\0\0"), "three colours"),
         (with_rows(bytes(20)), "take 20 bytes, not 112"),
         (with_rows(bytes([9]) + bytes(111)), "9 is not a row filter"),
