@@ -30,7 +30,6 @@ from rampup.errors import RampupError
 from rampup.rundir import checkpoints
 from rampup.rundir.files import RunDir
 from rampup.rundir.find import is_run_name
-from rampup.schedulers.slurm.submit import known_jobs
 
 PACKAGE = Path(rampup.__file__).parent
 PROGRAMS = Path(__file__).parents[1] / "tests" / "slurm" / "programs"
@@ -373,7 +372,7 @@ class Rounds:
         wave: Sequence[Round],
         when: str,
     ) -> None:
-        known = {run_id: known_jobs(run) for run_id, run in runs.items()}
+        known = {run_id: set(run.jobs()) for run_id, run in runs.items()}
         active: dict[str, set[str]] = {}
         for job in jobs:
             owners = [run_id for run_id, its in known.items() if job.id in its]

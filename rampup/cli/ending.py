@@ -47,7 +47,7 @@ def report_end(run: RunDir, launcher_code: int | None, as_json: bool, followed: 
         from rampup.cli.report import write_after_run
 
         write_after_run(run)
-    output.next_step(next_command(run, state))
+    output.next_step(next_command(run, state), tensorboard_command(run, state))
     return code
 
 
@@ -128,10 +128,16 @@ def next_command(run: RunDir, state: State) -> str:
         return f"rampup resume {run.id}"
     if state.name not in ("completed", "cancelled"):
         return logs_command(run, state)
-    if not run.tensorboard.is_dir():
-        return f"rampup show {run.id}"
-    folder = shlex.quote(relative_path(run.tensorboard))
-    return f"rampup show {run.id}, or tensorboard --logdir {folder}"
+    return f"rampup show {run.id}"
+
+
+def tensorboard_command(run: RunDir, state: State) -> str:
+    """Return the command that shows the curves of a run that completed or was cancelled; empty
+    where there are none, or something else comes first."""
+    shows = next_command(run, state) == f"rampup show {run.id}"
+    if not shows or not run.tensorboard.is_dir():
+        return ""
+    return f"tensorboard --logdir {shlex.quote(relative_path(run.tensorboard))}"
 
 
 def relative_path(path: Path) -> str:

@@ -77,9 +77,19 @@ def paint_state(state: str, words: str | None = None, stream: Any = None) -> str
     return paint(state if words is None else words, STATE_COLOURS[state], stream)
 
 
-def next_step(command: str) -> None:
-    """Print the line that ends every success: what a person would do now."""
-    say(f"{paint('next:', BOLD, sys.stderr)} {command}")
+def next_step(command: str, other: str = "") -> None:
+    """Print the line that ends every success: what a person would do now, or another command.
+    Commands are never folded, because people copy them: two that do not fit get a line each."""
+    label, room = paint("next:", BOLD, sys.stderr), width.columns(sys.stderr)
+    line = f"{label} {command}, or {other}" if other else f"{label} {command}"
+    if other and room is not None and width.measure(line) > room:
+        line = f"{label} {command}\n  or: {other}"
+    say_whole(line)
+
+
+def say_whole(text: str) -> None:
+    """Print a line for people that is never folded or cut, because they copy from it."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def emit_json(value: Any) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rampup.cli import output
+from rampup.cli.ending import relative_path
 from rampup.cli.options import complete_run, json_option, study_option
 from rampup.cli.selection import select_to_read, title
 from rampup.rundir.files import RunDir
@@ -122,7 +123,7 @@ def write_after_run(run: RunDir) -> None:
         # Ctrl-C too, and a panic of vl-convert: how the run went is what counts
         output.say(f"note: no report was made: {str(error) or type(error).__name__}")
         return
-    output.say_path("report: ", written.file)
+    output.say_whole(f"report: {relative_path(written.file)}")
 
 
 def as_object(written: "Written") -> dict[str, Any]:

@@ -34,7 +34,7 @@ def test_absent(cli: Cli) -> None:
 def test_plain_ranks(cli: Cli, tmp_path: Path) -> None:
     said = refused(cli, *TWO, **stand_in(tmp_path / "found"))
     assert (
-        "strategy=horovod needs ranks that MPI has started, and the launcher spawn starts plain ones"
+        "strategy=horovod needs ranks that MPI starts, and the launcher spawn does not use MPI"
         in said
     )
     assert "hint: --launcher mpirun" in said
@@ -55,7 +55,7 @@ def test_plain_ranks_of_slurm(cli: Cli, tmp_path: Path, launcher: str) -> None:
     )
     said = refused(cli, *words, **stand_in(tmp_path / "found"))
     assert (
-        f"the launcher {launcher} starts plain ones" in said
+        f"the launcher {launcher} does not use MPI" in said
         and "--launcher mpirun, or --launcher pmix" in said
     )
 

@@ -51,7 +51,7 @@ def test_absent(cli: Cli) -> None:
 
 def test_too_old(cli: Cli, tmp_path: Path) -> None:
     said = refused(cli, **software(tmp_path / "old", "2.10.1"))
-    assert "the keras engine needs TensorFlow 2.15 or newer, and here is 2.10" in said
+    assert "the keras engine needs TensorFlow 2.15 or newer; this is 2.10" in said
     assert "hint: pip install 'rampup[keras]'" in said
 
 
@@ -70,7 +70,7 @@ def test_too_old_in_the_environment_of_the_run(cli: Cli, tmp_path: Path) -> None
     env = environment(tmp_path / "an env", "2.10.1")
     done = cli("run", "ionosphere", "--env", env, check=3)
     assert (
-        f"{env}/bin/python: the keras engine needs TensorFlow 2.15 or newer, and here is 2.10"
+        f"{env}/bin/python: the keras engine needs TensorFlow 2.15 or newer; this is 2.10"
         in done.stderr
     )
     assert f"hint: '{env}/bin/python' -m pip install 'rampup[keras]'" in done.stderr
@@ -98,7 +98,7 @@ def test_what_is_seen_in_the_job_alone_is_told_by_each_rank_before_it_begins(
     done = subprocess.run(argv, env=old, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith(
-        "error: the keras engine needs TensorFlow 2.15 or newer, and here is 2.10\nhint: pip "
+        "error: the keras engine needs TensorFlow 2.15 or newer; this is 2.10\nhint: pip "
     )
 
 
@@ -128,7 +128,7 @@ def test_keras_3_is_switched_on(cli: Cli, tmp_path: Path, word: str) -> None:
         ("questions csv=$(id)'x\n.csv", "csv=$(id)'x\n.csv: there is no such file"),
         ("questions csv=.", "csv=.: there is no such file"),
         ("questions embedding=glove.txt", "embedding=glove.txt: there is no such file or folder"),
-        ("questions embedding=.", "embedding=. is no SavedModel: it has no saved_model.pb"),
+        ("questions embedding=.", "embedding=. is not a SavedModel: it has no saved_model.pb"),
         ("questions rows=10", "rows=10 is too small"),
         ("questions validation=1.0", "validation=1.0: it must be a fraction of the questions"),
         ("questions vocabulary=2", "hint: vocabulary=3 is the least"),

@@ -147,7 +147,7 @@ def test_a_trial_validates_one_batch(cli: Cli) -> None:
     ("words", "message"),
     [
         (("mine.models:build_mode", "data=mine.models:load_data"), "did you mean build_model?"),
-        (("mine.models:build_model",), "nothing says what to train it on"),
+        (("mine.models:build_model",), "there is no data to train it on"),
         (("mine.models:build_model", "data=mine.models:lod_data"), "did you mean load_data?"),
         (("mine.models:build_model", "data=none.npz"), "there is no such file"),
         (

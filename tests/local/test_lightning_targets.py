@@ -371,4 +371,4 @@ def test_one_batch_of_everything_shrinks_any_command_line(cli: Any) -> None:
         == 1
     )
     assert changed["checkpoint.every"] == "never"
-    assert "loop of your own" in cli("run", "--dev", "--", "true", check=3).stderr
+    assert "a custom loop has none" in cli("run", "--dev", "--", "true", check=3).stderr

@@ -74,7 +74,7 @@ def test_cancelled_it_leaves_nothing_behind(cli: Cli, eventually: Any) -> None:
 def test_without_mpirun_nothing_is_started(cli: Cli) -> None:
     refused = cli("run", *THREE, "--", "/bin/true", check=3, PATH="/nowhere")
     assert (
-        "there is no mpirun on this machine" in refused.stderr
+        "mpirun was not found on this machine" in refused.stderr
         and "hint: install Open MPI" in refused.stderr
     )
     assert not cli.runs.exists() or not list(cli.runs.glob("2*"))

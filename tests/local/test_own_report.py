@@ -53,10 +53,10 @@ def test_after_a_run_in_the_foreground(cli: Any) -> None:
     (run,) = cli.runs.glob("2*")
     assert code == 0 and f"\nreport: {run / 'report.html'}\n" in seen, seen
     assert "<title>script" in (run / "report.html").read_text()
-    assert (
-        seen.splitlines()[-1]
-        == f"next: rampup show {run.name[-6:]}, or tensorboard --logdir {run / 'tb'}"
-    )
+    assert seen.splitlines()[-2:] == [
+        f"next: rampup show {run.name[-6:]}",
+        f"  or: tensorboard --logdir {run / 'tb'}",
+    ], "a command is never folded"
 
 
 def test_a_run_that_failed_has_one_too_and_keeps_its_exit_code(cli: Any) -> None:

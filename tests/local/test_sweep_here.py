@@ -55,7 +55,7 @@ def test_a_failing_run_stops_nobody_and_is_named_and_started_again(cli, sweep) -
     assert f"{found['bad']['id']} failed: rank 0: ValueError: bad it is" in done.stderr
     assert "next: rampup list --study prog\n" in done.stderr
     said = (Path(found["ccc"]["dir"]) / "attempts/1/rank-0.log").read_text()
-    assert said.startswith("argument ccc setting ccc threads ")
+    assert "argument ccc setting ccc threads " in said
     identity = json.loads((Path(found["ccc"]["dir"]) / "run.json").read_text())
     assert (identity["study"], identity["point"]) == ("prog", {"p": "ccc"})
 
@@ -119,7 +119,7 @@ def test_cancelling_a_study_stops_who_starts_it(cli, sweep, eventually) -> None:
     process.communicate(timeout=45)
     assert process.returncode == 143
     causes = {cli.json("why", str(run))["cause"] for run in cli.runs.glob("2*")}
-    assert causes == {"it was cancelled by rampup cancel"}
+    assert causes == {"cancelled by rampup cancel"}
 
 
 def test_a_study_is_cancelled_after_its_runs_have_saved(cli, sweep, eventually) -> None:

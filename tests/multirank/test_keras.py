@@ -327,7 +327,7 @@ def test_a_rank_that_raises_tells_its_cause(cases: dict[str, Case]) -> None:
         ("unmonitored", "monitor=val_acuracy is not a metric", "did you mean val_accuracy?"),
         (
             "differing",
-            "rank 1 has other data than rank 0: [100, 0] samples",
+            "rank 1 has different data from rank 0: [100, 0] samples",
             "load the same on every rank",
         ),
         (

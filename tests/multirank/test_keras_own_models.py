@@ -40,8 +40,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     "Half": ("mixed_float16 needs a loss that is scaled", "mixed_bfloat16"),
     "Weighed": ("loss_weights would be dropped", "multiply inside the loss"),
     "WeighedMetrics": ("weighted_metrics would be dropped", "name them in metrics"),
-    "Computes": ("the model has a compute_loss of its own", "run it as a script"),
-    "Tests": ("the model has a test_step of its own", "run it as a script"),
+    "Computes": ("the model has its own compute_loss", "run it as a script"),
+    "Tests": ("the model has its own test_step", "run it as a script"),
     "Two": ("the model returns 2 outputs, the engine trains one", "run it as a script"),
 }
 ELSEWHERE = {"Scalar-2": {"world": 2}, "Scalar-mirrored": {"cpu_devices": 2}}

@@ -237,7 +237,7 @@ def test_how_the_data_is_read_is_told(cases: dict[str, Case]) -> None:
         in cases["workers-2"].log()
     )
     assert (
-        "data loading: no workers, 1 CPU for each rank, as the module has it\n"
+        "data loading: no workers, 1 CPU for each rank, as the module sets it\n"
         in cases["plain"].log()
     )
     assert "data loading" not in cases["digits-1"].log()

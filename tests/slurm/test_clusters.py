@@ -76,8 +76,7 @@ def test_a_drafted_profile_runs_as_it_is(cli: Any, another: Sandbox, mnist: Path
     log = Path(cli.json("show")["dir"]) / "attempts" / "1" / "rank-0.log"
     assert log.read_text() == "0,1\n"
     assert (
-        "there is a profile mine already"
-        in cli("cluster", "probe", "--save", "mine", check=3).stderr
+        "profile mine exists already" in cli("cluster", "probe", "--save", "mine", check=3).stderr
     )
     assert (
         cli(

@@ -211,7 +211,8 @@ def test_a_pending_run_shows_why_and_when(
         )
         lines = cli("show", run).stdout.splitlines()
         assert any(
-            line.startswith("it waits: ") and "it may start in 10 min" in line for line in lines
+            line.startswith("the nodes that it needs are busy") and "it may start in 10 min" in line
+            for line in lines
         ), lines
         assert json.loads(cli("show", run, "--json").stdout)["usage"] is None
     finally:

@@ -120,7 +120,7 @@ def test_two_hundred_runs_are_four_arrays(cli: Any, small_arrays: Sandbox, tmp_p
     (cli.cwd / "fixed").touch()
     again = cli(*words[:-2], *command).stderr
     assert (
-        "200 runs (4 done, 193 going on, 3 started again)" in again
+        "200 runs (4 done, 193 running, 3 started again)" in again
         and "submitted 3 runs as 1 array" in again
     )
     assert submissions(calls) == 5
@@ -268,7 +268,7 @@ def test_ids_that_belong_to_another_study_now_are_left_alone(cli: Any, sandbox: 
         "submitted", **{key: ours[key] for key in ("scheduler", "cluster", "job_name")}, job=job
     )
     sandbox.run("scancel", ours["job"])
-    assert "2 runs (1 going on, 1 started again)" in cli(*words, "before", "--", "true").stderr
+    assert "2 runs (1 running, 1 started again)" in cli(*words, "before", "--", "true").stderr
     waiting = sandbox.run("squeue", "--noheader", "--array", "--states=PENDING", "-o", "%i").split()
     assert job in waiting, "what may be left of the run is ended, and nothing else"
     for study in ("before", "after"):
@@ -313,7 +313,7 @@ def test_a_sweep_that_is_killed_while_it_submits_submits_nothing_twice(
     cli(*words, check=-signal.SIGKILL)
     wrapped(cli, tmp_path, "sbatch", "")
     if noticed_by == "sweep":
-        assert "2 runs (2 going on)" in cli(*words).stderr
+        assert "2 runs (2 running)" in cli(*words).stderr
     if noticed_by == "list":
         time.sleep(SUBMITTED_WITHIN_S)  # so long a run without a job counts as being submitted
         assert [row["state"] for row in cli.json("list", "--study", "killed")] == [
@@ -359,7 +359,7 @@ def test_what_a_site_refuses_is_submitted_later(cli: Any, sandbox: Sandbox, tmp_
     )
     assert "the same sweep, later, submits what is missing" in done.stderr
     os.remove(tmp_path / "one")
-    assert "3 runs (2 going on, 1 started again)" in cli(*words).stderr
+    assert "3 runs (2 running, 1 started again)" in cli(*words).stderr
     cli("cancel", "--study", "refused")
 
 
