@@ -423,7 +423,8 @@ class Rounds:
         if state in ENDED:
             self._expect(it, words, 0, "")
         else:
-            self._expect(it, words, 3, f"is still {state}")
+            still = "still " if verb == "resume" else ""
+            self._expect(it, words, 3, f"is {still}{state}")
 
     def _expect(self, it: Round, words: tuple[str, ...], code: int, reason: str) -> None:
         process = self._start(words, self.env)

@@ -182,12 +182,7 @@ def step_of(name: str) -> int:
 
 def describe(err: str) -> str:
     """Return what `clean` says, without the names that differ in each round."""
-    for words in (
-        "is being resumed",
-        "is still running",
-        "is still pending",
-        "has begun meanwhile",
-    ):
+    for words in ("is being resumed", "is running", "is pending", "has begun meanwhile"):
         if words in err:
             return words
     return err.strip()
