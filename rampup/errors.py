@@ -80,6 +80,10 @@ class SchedulerError(RampupError):
     exit_code = 4
 
 
+class Rejected(SchedulerError):
+    """The scheduler does not take the job, and says why: there is none."""
+
+
 class Superseded(RampupError):
     """A newer attempt of the run has begun: a process of an older one ends quietly."""
 

@@ -1,10 +1,12 @@
 """The command line: each verb is a file in this folder, imported when it is used. Every error ends
 here, in one place."""
 
+import errno
 import importlib
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -12,6 +14,7 @@ from rampup import __version__
 from rampup.cli import output
 from rampup.cli.guesses import suggest_option
 from rampup.errors import RampupError, UsageError, nearest
+from rampup.rundir.records import FULL, refuse_write
 
 VERBS = {
     "run": "Train a recipe, a file of settings, or any command.",
@@ -143,6 +146,10 @@ def main() -> None:
         sys.exit(error.exit_code)
     except click.ClickException as error:
         output.fail(restyle(error, words))
+    except OSError as error:
+        if error.errno not in (*FULL, errno.EROFS):
+            raise
+        output.fail(refuse_write(Path(error.filename or "."), error))
     except (KeyboardInterrupt, click.Abort):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not spoil the exit code
         sys.exit(130)

@@ -99,7 +99,7 @@ def describe_start(attempt: AttemptDir, beat: Record, is_engine: bool) -> str:
 def is_current(run: RunDir, attempt: AttemptDir) -> bool:
     """Tell whether the attempt belongs to what was started last: after `resume` the newest attempt
     is an old one for a while."""
-    return not was_resubmitted_since(run, attempt.facts)
+    return not was_resubmitted_since(run, attempt)
 
 
 def follow_foreground(

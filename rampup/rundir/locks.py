@@ -28,11 +28,9 @@ TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 def hold(path: Path, busy: str) -> Iterator[None]:
     """Have the lock of this file, or be refused with the words of `busy`."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as error:
-        raise Refused(
-            f"can't write {path.parent}: {error.strerror}", "only its owner can start a run"
-        ) from None
+        raise records.refuse_write(path, error) from None
     try:
         refuse_if_taken(descriptor, path, busy)
         write_mark(descriptor, processes.identify(os.getpid()))

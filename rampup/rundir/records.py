@@ -22,6 +22,7 @@ Record = dict[str, Any]
 
 RESERVED_BYTES = 2_048
 LINES = msgspec.json.Decoder()
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -52,6 +53,18 @@ def sync_tree(directory: Path) -> None:
             if not path.is_symlink() and path.is_file():
                 sync(path)
         sync(Path(folder))
+
+
+def refuse_write(path: Path, error: OSError) -> Refused:
+    """Return the refusal of what can't be written there, with the remedy for this error."""
+    hint = "only the owner of a run can start or change it"
+    if error.errno in FULL:
+        hint = f"free some space: df -h {path}"
+    elif error.errno == errno.EROFS:
+        hint = "the disk is read-only: mount it for writing, or set RAMPUP_RUNS to another one"
+    elif error.errno == errno.ELOOP:
+        hint = f"it is a link to somewhere else: rm {path}"
+    return Refused(f"can't write {path}: {error.strerror}", hint)
 
 
 def name_beside(path: Path) -> Path:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rampup.core import processes
-from rampup.errors import Refused
+from rampup.errors import Refused, SchedulerError
 from rampup.rundir import clocks, records, schema
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
@@ -24,6 +24,8 @@ from rampup.rundir.records import Record
 NAME = re.compile("([1-9][0-9]{0,5})\\.json")
 ROOM_BYTES = 16_384
 """Kept free while a job is submitted, so that its id can be written down on a full disk."""
+ROW_BYTES = 4096
+"""The same for each run of a study: a row may need a new block of its file."""
 ABSENT_S = 240.0
 """A process of another host counts as alive for so long after it wrote down what it is doing:
 longer than all its tries to submit take."""
@@ -67,9 +69,7 @@ def claim(run: RunDir, number: int) -> None:
     except FileExistsError:
         raise refuse_second(run) from None
     except OSError as error:
-        raise Refused(
-            f"can't write {run.path}: {error.strerror}", "only its owner can start a run"
-        ) from None
+        raise records.refuse_write(run.path, error) from None
     finally:
         mine.unlink(missing_ok=True)
 
@@ -94,6 +94,12 @@ def refuse_second(run: RunDir) -> Refused:
     )
 
 
+def describe_start(run: RunDir) -> Record:
+    """Return the number of the claim, and that of the attempt before it."""
+    newest = run.last_attempt()
+    return {"number": newest_claim(run)[0], "after": newest.number if newest else 0}
+
+
 def describe_process() -> Record:
     return {"t": time.time(), **processes.identify(os.getpid())}
 
@@ -110,10 +116,22 @@ def record_submitting(run: RunDir, asked: Record, program: Record) -> None:
 def record_submitted(run: RunDir, asked: Record, job: str) -> None:
     """Write down the job of a submission; `asked` is what was written down before."""
     is_task = "task" in asked and not asked.get("packed")
-    kept = ("number", "scheduler", "cluster", "job_name", "packed")
+    kept = ("number", "after", "scheduler", "cluster", "job_name", "packed")
     facts = {key: asked[key] for key in kept if key in asked}
     job = f"{job}_{asked['task']}" if is_task else job
     run.record("submitted", durable="task" not in asked, **facts, job=job)
+
+
+def keep_submitted(run: RunDir, asked: Record, job: str) -> None:
+    """Write down the job of a submission, or say where it can be found."""
+    try:
+        record_submitted(run, asked, job)
+    except OSError as error:
+        raise SchedulerError(
+            f"run {run.id} was submitted as job {job}, but {run.control_file} can't be written: "
+            f"{error.strerror}",
+            f"free some space; rampup finds the job by its name, {asked['job_name']}",
+        ) from None
 
 
 def find_open(rows: Iterable[Record]) -> Record | None:
@@ -151,17 +169,18 @@ def is_being_started(run: RunDir) -> bool:
 
 
 @contextlib.contextmanager
-def reserved_room(run: RunDir) -> Iterator[None]:
-    """Keep some room on the disk for what has to be written down afterwards."""
+def reserved_room(run: RunDir, runs: int = 1) -> Iterator[None]:
+    """Keep some room on the disk for what has to be written down afterwards, for so many runs."""
     room = run.submissions / f".room-{secrets.token_hex(4)}"
     try:
         run.submissions.mkdir(exist_ok=True)
-        room.write_bytes(os.urandom(ROOM_BYTES))  # what a file system can't compress
+        room.write_bytes(
+            os.urandom(max(ROOM_BYTES, ROW_BYTES * runs))
+        )  # what a file system can't compress
         records.sync(room)
     except OSError as error:
         room.unlink(missing_ok=True)
-        hint = f"check the free space: df -h {run.path}"
-        raise Refused(f"can't write {run.path}: {error.strerror}", hint) from None
+        raise records.refuse_write(run.path, error) from None
     try:
         yield
     finally:

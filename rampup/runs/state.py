@@ -94,8 +94,8 @@ def states_of(
         if "pid" in facts and "job" not in submitted:  # a process of a machine, and of no queue
             found[run.path] = read(run, attempt, facts)
             continue
-        job = find_job(run, facts, submitted)
-        if facts and was_resubmitted_since(run, facts):
+        job = find_job(seen, submitted)
+        if attempt is not None and facts and was_resubmitted_since(run, attempt):
             # what the attempt before says no longer counts
             seen, facts = Observation(run, attempt, {}), {}
         if job is None:
@@ -155,24 +155,35 @@ def record_found_jobs(cluster: str, lost: Sequence[tuple[RunDir, Record]]) -> No
     names = list(dict.fromkeys(asked.get("job_name", "") for _, asked in lost))
     jobs = scheduler.find_jobs(profile, names)
     for run, asked in lost:
-        before = {row.get("job") for row in run.records("submitted")}
-        fresh = [job for job in jobs.get(asked.get("job_name", ""), ()) if job not in before]
+        name = asked.get("job_name", "")
+        before = set(run.jobs())
+        fresh = [job for job in jobs.get(name, ()) if job not in before]
         if fresh:
+            if "task" not in asked and not has_begun_after(run, asked):
+                # more than one try came through; an array has the jobs of many runs
+                scheduler.cancel_jobs(profile, name, fresh[1:])
             asked = {"scheduler": scheduler.name, **asked}
             # somebody else's run, or a full disk: the scheduler will be asked again
             with contextlib.suppress(OSError):
                 submissions.record_submitted(run, asked, fresh[0])
 
 
+def has_begun_after(run: RunDir, asked: Record) -> bool:
+    """Whether a job of the run began after this submission: it may have put another behind it."""
+    newest = run.last_attempt()
+    return newest is not None and newest.number > asked.get("after", 0)
+
+
 # which job, and what is known of it ---------------------------------------------------------------
 
 
-def find_job(run: RunDir, facts: Record, submitted: Record) -> JobRef | None:
+def find_job(seen: Observation, submitted: Record) -> JobRef | None:
     """The job to ask for: of the last submission, unless the script was started by hand after it;
     None for a process of this machine."""
+    run, attempt, facts = seen
     name = f"{run.run.get('name')}-{run.id}"
     cluster = submitted.get("cluster") or run.config.get("cluster", {}).get("name", "")
-    is_later = facts.get("started", 0.0) > submitted.get("t", 0.0)
+    is_later = attempt is not None and is_after(attempt.number, facts.get("started"), submitted)
     # where a site does not requeue, the job script puts another job behind its own
     behind = facts.get("next_job")
     if behind and is_later:
@@ -185,6 +196,14 @@ def find_job(run: RunDir, facts: Record, submitted: Record) -> JobRef | None:
             submitted.get("cluster", ""), submitted["job"], submitted.get("job_name") or name
         )
     return None
+
+
+def is_after(number: int, moment: float | None, submitted: Record) -> bool:
+    """Whether an attempt came after a submission. Its number decides: the clock of a node may be
+    wrong. A submission that names no attempt was made by an older rampup, or on this machine."""
+    if "after" in submitted:
+        return bool(number > submitted["after"])
+    return bool((moment or 0.0) > submitted.get("t", 0.0))
 
 
 def ask(cluster: str, run: RunDir, keys: Iterable[str], fresh_s: float) -> tuple[Scheduler, Answer]:
@@ -239,7 +258,7 @@ def find_known_job(seen: Observation, key: str, scheduler: Scheduler, answer: An
 
 def state_from_files(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
     """The state by what the last attempt says of itself, and by whether its process lives."""
-    if attempt is None or not facts or was_resubmitted_since(run, facts):
+    if attempt is None or not facts or was_resubmitted_since(run, attempt):
         return state_before_start(run, attempt)
     if facts.get("outcome", "again") != "again":
         return State(
@@ -263,9 +282,10 @@ def explained_state(run: RunDir, attempt: AttemptDir | None, facts: Record) -> S
     return replace(state, failed_rank=rank, cause=cause)
 
 
-def was_resubmitted_since(run: RunDir, facts: Record) -> bool:
+def was_resubmitted_since(run: RunDir, attempt: AttemptDir) -> bool:
     """Whether the run was given to another process or job after its newest attempt had begun
     (`resume`)."""
+    facts = attempt.facts
     if facts.get("outcome") == "completed":
         return False
     submitted = run.recorded("submitted") or {}
@@ -274,7 +294,7 @@ def was_resubmitted_since(run: RunDir, facts: Record) -> bool:
     else:
         same = all(facts.get(key) == submitted.get(key) for key in ("pid", "pid_start"))
     since = facts.get("ended", facts.get("started", 0.0))
-    return not same and submitted.get("t", 0.0) > since
+    return bool(submitted) and not same and not is_after(attempt.number, since, submitted)
 
 
 def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:

@@ -31,7 +31,7 @@ def cancel(run: RunDir) -> None:
     """Stop a run through its scheduler."""
     wait_for_submission(run)
     submitted = run.recorded("submitted") or {}
-    job = find_job(run, observe(run).facts, submitted)
+    job = find_job(observe(run), submitted)
     # a run that waits in a sweep or shares a job: the process that has it reads this record
     if submitted.get("packed") or submitted.get("waits"):
         run.record("cancelled", by="rampup cancel")

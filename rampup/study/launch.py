@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.diagnose.preflight import accept_alike, preflight, preflight_alike
-from rampup.errors import RampupError, Refused, SchedulerError
+from rampup.errors import RampupError, Refused, Rejected, SchedulerError
 from rampup.rundir import find as runs
 from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
@@ -228,7 +228,7 @@ class Launch(Struct, frozen=True):
             **({"packed": True} if self.way.at_once else {}),
         }
         asked = [
-            {"number": submissions.newest_claim(run)[0], "task": task, **shared}
+            {**submissions.describe_start(run), "task": task, **shared}
             for task, run in enumerate(batch.runs)
         ]
 
@@ -236,9 +236,15 @@ class Launch(Struct, frozen=True):
             for run, mine in zip(batch.runs, asked, strict=True):
                 submissions.record_submitting(run, mine, program)
 
-        job = batch.group.scheduler.submit_script(cluster, file, name, announce)
+        try:
+            with submissions.reserved_room(batch.runs[0], len(batch.runs)):
+                job = batch.group.scheduler.submit_script(cluster, file, name, announce)
+        except Rejected as error:
+            for run, mine in zip(batch.runs, asked, strict=True):
+                run.record("not submitted", number=mine["number"], why=error.message)
+            raise
         for run, mine in zip(batch.runs, asked, strict=True):
-            submissions.record_submitted(run, mine, job)
+            submissions.keep_submitted(run, mine, job)
         return job
 
 
@@ -258,10 +264,13 @@ def make_folder(parent: Path, kind: str) -> Path:
 
 def write_job(folder: Path, runs: Sequence[RunDir], text: str) -> Path:
     """The script, and a link to each run."""
-    for number, run in enumerate(runs):
-        (folder / str(number)).symlink_to(os.path.relpath(run.path, folder))
     file = folder.with_name(f"{folder.name}.sh")
-    records.write_text(file, text)
+    try:
+        for number, run in enumerate(runs):
+            (folder / str(number)).symlink_to(os.path.relpath(run.path, folder))
+        records.write_text(file, text)
+    except OSError as error:
+        raise records.refuse_write(folder, error) from None
     return file
 
 
@@ -278,7 +287,7 @@ def end_leftovers(again: Sequence[RunDir], cluster: Cluster) -> None:
     jobs: dict[str, list[str]] = {}
     for run in again:
         submitted = run.recorded("submitted") or {}
-        asked = find_job(run, observe(run).facts, submitted)
+        asked = find_job(observe(run), submitted)
         if asked is None or asked.cluster != cluster.name:
             resume.end_leftovers(run)
         elif not submitted.get("packed"):  # a pack is the job of other runs too

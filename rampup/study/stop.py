@@ -54,12 +54,12 @@ def cancel_all(going: Sequence[RunDir], saving: Sequence[RunDir] = ()) -> None:
     busy = {
         asked
         for run in saving
-        if (asked := find_job(run, observe(run).facts, run.recorded("submitted") or {}))
+        if (asked := find_job(observe(run), run.recorded("submitted") or {}))
     }
     jobs: dict[tuple[str, str], dict[str, RunDir]] = {}
     for run in going:
         submitted = run.recorded("submitted") or {}
-        asked = find_job(run, observe(run).facts, submitted)
+        asked = find_job(observe(run), submitted)
         own_name = f"{run.run.get('name')}-{run.id}"
         if asked is not None and (submitted.get("packed") or asked.name != own_name):
             run.record("cancelled", by="rampup cancel")

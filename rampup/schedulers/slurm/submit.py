@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rampup.core.spec import Cluster
-from rampup.errors import SchedulerError
+from rampup.errors import Rejected, SchedulerError
 from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
@@ -53,16 +53,13 @@ class Answer(NamedTuple):
     """Whether sbatch did not get through to Slurm, as far as anybody can tell."""
 
 
-class Rejected(SchedulerError):
-    """Slurm does not take the job, and says why: there is none."""
-
-
 def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
     """Submit the script of a run, and return the id of its one job. The caller has claimed the
     start of the run."""
-    number, _ = submissions.newest_claim(run)
+    start = submissions.describe_start(run)
+    number = start["number"]
     asked = {
-        "number": number,
+        **start,
         "scheduler": "slurm",
         "cluster": cluster.name,
         "job_name": job_name,
@@ -79,14 +76,7 @@ def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
     except Rejected as error:
         run.record("not submitted", number=number, why=error.message)
         raise
-    try:
-        submissions.record_submitted(run, asked, job)
-    except OSError as error:
-        raise SchedulerError(
-            f"run {run.id} was submitted as job {job}, but {run.control_file} can't be written: "
-            f"{error.strerror}",
-            f"free some space; rampup finds the job by its name, {job_name}",
-        ) from None
+    submissions.keep_submitted(run, asked, job)
     return job
 
 

@@ -113,3 +113,14 @@ def test_of_six_processes_beside_a_stale_mark_one_has_it(mark: Path) -> None:
         for process in those:
             process.join()
     assert held.value == 1
+
+
+def test_a_link_is_not_followed(mark: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    mark.symlink_to(precious)
+    with pytest.raises(Refused, match=str(mark)) as found, locks.hold(mark, BUSY):
+        pass
+    assert precious.read_text() == "kept" and str(found.value.hint) == (
+        f"it is a link to somewhere else: rm {mark}"
+    )

@@ -1,5 +1,6 @@
 """The right to start a run: one process gets it, and one that died does not keep it."""
 
+import errno
 import multiprocessing
 import os
 import subprocess
@@ -122,3 +123,24 @@ def test_a_torn_line_does_not_take_the_next_one_with_it(run: RunDir) -> None:
     run.control_file.write_text('{"what": "submitting", "job_na')
     run.record("submitted", job="7", durable=True)
     assert (run.recorded("submitted") or {})["job"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "df -h"),
+        (errno.EDQUOT, "df -h"),
+        (errno.EACCES, "owner"),
+        (errno.EROFS, "read-only"),
+    ],
+)
+def test_what_can_not_be_written_has_its_remedy(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
+) -> None:
+    def refuse(*words: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(records, "write_new", refuse)
+    with pytest.raises(Refused) as found:
+        submissions.claim(run, 2)
+    assert hint in found.value.hint

@@ -13,6 +13,7 @@ from rampup.rundir.files import RunDir
 from rampup.runs import state as states
 from rampup.schedulers.base import job_key
 from rampup.schedulers.slurm import query as slurm_query
+from rampup.schedulers.slurm import submit
 from rampup.schedulers.slurm.jobs import SlurmJob
 from rampup.schedulers.slurm.query import SlurmAnswer
 
@@ -147,7 +148,7 @@ def test_a_script_started_by_hand_is_the_job_that_counts(
     attempt(run, {**BEGUN, "job": "9", "started": 200.0})
     jobs = (("7", "COMPLETED"), ("9", "RUNNING"))
     assert told(run, monkeypatch, *jobs).name == "running"
-    assert states.find_job(run, states.observe(run).facts, run.recorded("submitted") or {}) == (
+    assert states.find_job(states.observe(run), run.recorded("submitted") or {}) == (
         "site",
         "9",
         "it-abc234",
@@ -166,6 +167,52 @@ def test_a_new_submission_counts_before_it_begins(
     attempt(run, STOPPED)
     submitted(run, "8", t=300.0)
     assert told(run, monkeypatch, ("7", "TIMEOUT"), ("8", "PENDING")).name == "pending"
+
+
+def test_a_new_submission_counts_though_the_clock_of_a_node_is_ahead(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(run, "7", after=0)
+    attempt(run, {**FAILED, "started": 900.0, "ended": 960.0})
+    submitted(run, "8", t=300.0, after=1)
+    assert told(run, monkeypatch, ("7", "FAILED"), ("8", "PENDING")).name == "pending"
+    attempt(run, {**FAILED, "job": "7", "started": 100.0, "ended": 160.0})  # 7, requeued by hand
+    assert told(run, monkeypatch, ("7", "RUNNING"), ("8", "CANCELLED")).name == "running"
+
+
+def lose_answer(run: RunDir, after: int) -> None:
+    lost = {"what": "submitting", "t": 300.0, "number": 2, "cluster": "site", "after": after}
+    records.append_json(run.control_file, {**lost, "job_name": "it-abc234"})
+
+
+def test_the_job_of_a_lost_answer_is_one_that_no_attempt_had(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(run, "7", after=0)
+    attempt(run, {**STOPPED, "next_job": "8"})
+    attempt(run, {**FAILED, "job": "8"})
+    lose_answer(run, after=2)
+    monkeypatch.setattr(
+        submit, "find_by_name", lambda cluster, names: {"it-abc234": ["7", "8", "9"]}
+    )
+    assert told(run, monkeypatch, ("8", "FAILED"), ("9", "PENDING")).name == "pending"
+    assert run.jobs()[-1] == "9"
+
+
+@pytest.mark.parametrize(("begun", "ended"), [(False, ["8"]), (True, [])])
+def test_of_two_jobs_of_a_lost_answer_one_stays(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, begun: bool, ended: list[str]
+) -> None:
+    """One that began may have put the other behind itself."""
+    lose_answer(run, after=0)
+    if begun:
+        attempt(run, {**BEGUN, "job": "6"})
+    found = ["7", "8"]
+    monkeypatch.setattr(submit, "find_by_name", lambda cluster, names: {"it-abc234": found})
+    said: list[str] = []
+    monkeypatch.setattr(submit, "cancel_jobs", lambda cluster, name, jobs: said.extend(jobs))
+    told(run, monkeypatch, ("7", "PENDING"))
+    assert said == ended and "7" in run.jobs()
 
 
 def test_a_cancel_of_an_earlier_attempt_is_history(
