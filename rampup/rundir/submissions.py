@@ -115,11 +115,15 @@ def record_submitting(run: RunDir, asked: Record, program: Record) -> None:
 
 def record_submitted(run: RunDir, asked: Record, job: str) -> None:
     """Write down the job of a submission; `asked` is what was written down before."""
-    is_task = "task" in asked and not asked.get("packed")
     kept = ("number", "after", "scheduler", "cluster", "job_name", "packed")
     facts = {key: asked[key] for key in kept if key in asked}
-    job = f"{job}_{asked['task']}" if is_task else job
-    run.record("submitted", durable="task" not in asked, **facts, job=job)
+    run.record("submitted", durable="task" not in asked, **facts, job=name_job(asked, job))
+
+
+def name_job(asked: Record, job: str) -> str:
+    """Return the part of a job that a submission asked for: the whole, or one task of an array."""
+    is_task = "task" in asked and not asked.get("packed")
+    return f"{job}_{asked['task']}" if is_task else job
 
 
 def keep_submitted(run: RunDir, asked: Record, job: str) -> None:

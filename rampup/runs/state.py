@@ -159,9 +159,11 @@ def record_found_jobs(cluster: str, lost: Sequence[tuple[RunDir, Record]]) -> No
         before = set(run.jobs())
         fresh = [job for job in jobs.get(name, ()) if job not in before]
         if fresh:
-            if "task" not in asked and not has_begun_after(run, asked):
-                # more than one try came through; an array has the jobs of many runs
-                scheduler.cancel_jobs(profile, name, fresh[1:])
+            # more than one try may have come through
+            together = lost if asked.get("packed") else [(run, asked)]
+            if not any(has_begun_after(*it) for it in together if it[1].get("job_name") == name):
+                extra = [submissions.name_job(asked, job) for job in fresh[1:]]
+                scheduler.cancel_jobs(profile, name, extra)
             asked = {"scheduler": scheduler.name, **asked}
             # somebody else's run, or a full disk: the scheduler will be asked again
             with contextlib.suppress(OSError):

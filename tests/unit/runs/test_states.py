@@ -8,7 +8,7 @@ import pytest
 
 from rampup.core.spec import Cluster
 from rampup.rundir import files as rundir
-from rampup.rundir import records
+from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import state as states
 from rampup.schedulers.base import job_key
@@ -180,9 +180,9 @@ def test_a_new_submission_counts_though_the_clock_of_a_node_is_ahead(
     assert told(run, monkeypatch, ("7", "RUNNING"), ("8", "CANCELLED")).name == "running"
 
 
-def lose_answer(run: RunDir, after: int) -> None:
+def lose_answer(run: RunDir, after: int, **more: Any) -> None:
     lost = {"what": "submitting", "t": 300.0, "number": 2, "cluster": "site", "after": after}
-    records.append_json(run.control_file, {**lost, "job_name": "it-abc234"})
+    records.append_json(run.control_file, {**lost, "job_name": "it-abc234", **more})
 
 
 def test_the_job_of_a_lost_answer_is_one_that_no_attempt_had(
@@ -199,12 +199,24 @@ def test_the_job_of_a_lost_answer_is_one_that_no_attempt_had(
     assert run.jobs()[-1] == "9"
 
 
-@pytest.mark.parametrize(("begun", "ended"), [(False, ["8"]), (True, [])])
+@pytest.mark.parametrize(
+    ("asked", "begun", "ended"),
+    [
+        ({}, False, ["8"]),
+        ({}, True, []),
+        ({"task": 2}, False, ["8_2"]),
+        ({"task": 2, "packed": True}, False, ["8"]),
+    ],
+)
 def test_of_two_jobs_of_a_lost_answer_one_stays(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch, begun: bool, ended: list[str]
+    run: RunDir,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    begun: bool,
+    ended: list[str],
 ) -> None:
     """One that began may have put the other behind itself."""
-    lose_answer(run, after=0)
+    lose_answer(run, after=0, **asked)
     if begun:
         attempt(run, {**BEGUN, "job": "6"})
     found = ["7", "8"]
@@ -212,7 +224,8 @@ def test_of_two_jobs_of_a_lost_answer_one_stays(
     said: list[str] = []
     monkeypatch.setattr(submit, "cancel_jobs", lambda cluster, name, jobs: said.extend(jobs))
     told(run, monkeypatch, ("7", "PENDING"))
-    assert said == ended and "7" in run.jobs()
+    kept = [submissions.name_job(asked, "7")]
+    assert said == ended and [job for job in run.jobs() if job != "6"] == kept
 
 
 def test_a_cancel_of_an_earlier_attempt_is_history(
