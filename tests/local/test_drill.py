@@ -90,7 +90,9 @@ def test_kill_9_at_any_moment_loses_nothing(cli: Cli, engine: str, world: int) -
     assert found["in_save"] >= IN_SAVE[engine]
     for trial in trials:
         assert (trial["survived"], trial["equal"], trial["why"]) == (True, True, "")
-        assert trial["attempts"] >= 2
+        assert trial["helped"] >= 1, "it was interrupted"
+        # a launcher may be killed before it has begun an attempt
+        assert trial["attempts"] >= 2 or trial["fault"] == "launcher-killed", trial
         # one interval, and the step that is computed while its checkpoint is being written
         assert trial["redone"] <= 2, trial
     assert still_running(cli) == []
