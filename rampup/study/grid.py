@@ -178,8 +178,8 @@ def restore_values(error: RampupError, request: Request, texts: Mapping[str, str
 
 
 def fails_alike(request: Request, texts: Mapping[str, str], error: RampupError, cwd: Path) -> bool:
-    """Whether it is no matter of a point: the same is wrong without any settings, or with a key
-    whatever its value."""
+    """Whether an error does not depend on the point: the same is wrong without any settings, or with
+    a key whatever its value."""
     for settings in ((), *((f"{key}=",) for key in texts)):
         try:
             resolve(replace(request, settings=settings), cwd)

@@ -57,8 +57,8 @@ CLIENTS |= {
 }
 """Modules, and their functions that download."""
 OF_THE_MACHINE = ("device", "precision", "strategy")
-"""Where and how to compute: a class's own default for an argument of such a name is no wish of who
-runs it."""
+"""Arguments that say where and how to compute. A class may have its own defaults for them, which are
+not wishes of the person who runs it."""
 
 
 def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:

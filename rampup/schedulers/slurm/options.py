@@ -2,7 +2,7 @@
 
 The site's profile < what rampup itself says < `--slurm` of the user. What rampup must know (how
 many ranks there are, where the log is, the name by which a job is found again) can't be changed
-behind its back. Called by slurm_script.py, and by the checks before a submission.
+behind its back. Called by script.py, and by the checks before a submission.
 """
 
 import re
@@ -121,7 +121,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
     options: dict[str, str | None] = {
         "job-name": job_name(spec, run_id),
         "output": log_pattern(run_dir),
-        "open-mode": "append",  # a requeued job goes on in the same log
+        "open-mode": "append",  # a requeued job continues the same log
         "nodes": str(resources.nodes),
         "ntasks-per-node": str(tasks),
         "cpus-per-task": str(cpus),
