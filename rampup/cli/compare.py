@@ -110,7 +110,7 @@ def usual_columns(rows: Sequence[Row]) -> list[str]:
 
 
 def find_varied(rows: Sequence[Row]) -> list[str]:
-    return side_by_side.varied([row.run.run.get("point", {}) for row in rows])
+    return side_by_side.find_varied([row.run.run.get("point", {}) for row in rows])
 
 
 def find_unvaried(rows: Sequence[Row]) -> list[str]:

@@ -81,9 +81,9 @@ def show(plan: Plan, as_json: bool) -> None:
         return
     spec = plan.spec
     rows = [
-        (key, shown(value), origin)
+        (key, format_value(value), origin)
         for key, value, origin in settings_of(spec)
-        if is_told(key, value)
+        if is_shown(key, value)
     ]
     output.table(("setting", "value", "origin"), rows)
     print()
@@ -128,7 +128,7 @@ def whole_program(plan: Plan) -> tuple[str, ...]:
     return (*plan.software.container, *program)
 
 
-def is_told(key: str, value: Any) -> bool:
+def is_shown(key: str, value: Any) -> bool:
     """What a recipe could use is always shown; of resources and the site only what is set."""
     return key.startswith("train.") or value not in (None, [], "")
 
@@ -148,7 +148,7 @@ def settings_of(spec: RunSpec) -> list[tuple[str, Any, str]]:
     ]
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     return "none" if value is None else str(value)
 
 

@@ -17,7 +17,7 @@ from rampup.cli.options import (
     dry_run_option,
     json_option,
 )
-from rampup.config.clusters import fitting
+from rampup.config.clusters import find_fitting
 from rampup.config.resolve import Request, resolve
 from rampup.core.units import TIME_FORMS
 from rampup.errors import UsageError
@@ -230,7 +230,9 @@ def allocation() -> str | None:
     granting = [name for name, each in SCHEDULERS.items() if each.grants_this_process()]
     if not granting:
         return None
-    found = [profile.cluster for profile in fitting() if profile.cluster.scheduler == granting[0]]
+    found = [
+        profile.cluster for profile in find_fitting() if profile.cluster.scheduler == granting[0]
+    ]
     return found[0].name if len(found) == 1 else granting[0]
 
 

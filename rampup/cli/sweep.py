@@ -115,7 +115,7 @@ def command(
         words = (*words, f"cluster.launcher={launcher}")
     request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke=False)
     points = grid.points(request, Path.cwd())
-    for note in grid.unfilled(request, points):
+    for note in grid.find_unfilled(request, points):
         output.say(f"note: {note}")
     spec = points[0].spec
     refuse_mixture(points, pack, throttle)

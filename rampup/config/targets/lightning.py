@@ -92,7 +92,7 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
         engine="lightning",
         entry=target,
         requires=tuple(dict.fromkeys(["torch", "lightning", *needed])),
-        settings=_merged(own) | _trainer_settings(given, own),
+        settings=_merge(own) | _trainer_settings(given, own),
         required=tuple(
             dict.fromkeys(
                 [*(key for part in parts for key in part.required), *_needs_data(source, parts)]
@@ -151,7 +151,7 @@ def _near_module(module: str, base: Path) -> str:
     return nearest(module, known[:100]) if known else FORM
 
 
-def _merged(own: Mapping[str, Setting]) -> dict[str, Setting]:
+def _merge(own: Mapping[str, Setting]) -> dict[str, Setting]:
     """One name, one value: an argument that is called as a setting of the engine has the engine's
     type and help."""
     settings = {**LIGHTNING, **own}
