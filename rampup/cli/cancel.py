@@ -140,14 +140,14 @@ def stop_study(study: "Study", save: bool) -> RampupError | None:
 
     # a sweep of this machine that is stopped gives its runs little time, so they come first
     if save:
-        here = [run for run in unfinished(study) if "pid" in (run.recorded("submitted") or {})]
+        here = [run for run in find_unfinished(study) if "pid" in (run.recorded("submitted") or {})]
         if here and (problem := end_runs(here, save)):
             return problem
     stop_starting(study)
-    return end_runs(unfinished(study), save)
+    return end_runs(find_unfinished(study), save)
 
 
-def unfinished(study: "Study") -> list[RunDir]:
+def find_unfinished(study: "Study") -> list[RunDir]:
     return [run for run, state in states_by_run(study.runs(), 0.0).items() if not state.ended]
 
 

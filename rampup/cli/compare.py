@@ -16,7 +16,8 @@ from rampup.core.metrics import is_number
 from rampup.rundir import clocks, find
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
-from rampup.runs.state import observe, states_of
+from rampup.runs.jobs import observe
+from rampup.runs.state import states_of
 from rampup.study import columns as side_by_side
 from rampup.study.members import Study
 
@@ -109,7 +110,7 @@ def usual_columns(rows: Sequence[Row]) -> list[str]:
 
 
 def find_varied(rows: Sequence[Row]) -> list[str]:
-    return side_by_side.varied([row.run.run.get("point", {}) for row in rows])
+    return side_by_side.find_varied([row.run.run.get("point", {}) for row in rows])
 
 
 def find_unvaried(rows: Sequence[Row]) -> list[str]:

@@ -10,7 +10,6 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from rampup.cli import output
-from rampup.cli.run import say_notes
 from rampup.core import environment
 from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
@@ -23,22 +22,28 @@ PLACEHOLDERS = {"time": "1:00:00"}
 """Where a name would not do."""
 
 
-def show_plan(spec: RunSpec, as_json: bool, run_dir: Path | None = None) -> int:
-    """For a new run, or for one that has a directory already. Where the cluster can't be reached,
-    the plan is shown with placeholders, and below it what could not be checked."""
+def show_plan(
+    spec: RunSpec,
+    as_json: bool,
+    run_dir: Path | None = None,
+    command: tuple[str, ...] | None = None,
+) -> int:
+    """Show a new run; or one that has a directory already, with the command that it would start.
+    Where the cluster can't be reached, the plan is shown with placeholders, and below it what could
+    not be checked."""
     run_dir = run_dir or runs.default_root(spec.cluster) / f"TIME-{spec.name}-ID"
-    plan = make_plan(spec, run_dir)
+    plan = make_plan(spec, run_dir, command)
     absence = plan.scheduler.find_absence(spec.cluster)
     if not absence:
-        say_notes(preflight(plan).notes)
+        output.say_notes(preflight(plan).notes)
         show(plan, as_json)
         if not as_json:
             output.next_step("the same command without --dry-run")
         return 0
     unsaid = plan.scheduler.find_unsaid(spec, run_dir)
-    plan = make_plan(fill_placeholders(spec, unsaid), run_dir)
+    plan = make_plan(fill_placeholders(spec, unsaid), run_dir, command)
     outlook = check_from_afar(plan)
-    say_notes(outlook.notes)
+    output.say_notes(outlook.notes)
     refusals = [*(name_unsaid(spec, key) for key in unsaid), *map(describe, outlook.refusals)]
     if as_json:
         show_json(plan, {"unchecked": list(outlook.unchecked), "refused": refusals})
@@ -76,9 +81,9 @@ def show(plan: Plan, as_json: bool) -> None:
         return
     spec = plan.spec
     rows = [
-        (key, shown(value), origin)
+        (key, format_value(value), origin)
         for key, value, origin in settings_of(spec)
-        if is_told(key, value)
+        if is_shown(key, value)
     ]
     output.table(("setting", "value", "origin"), rows)
     print()
@@ -119,10 +124,11 @@ def show_json(plan: Plan, further: dict[str, Any]) -> None:
 
 
 def whole_program(plan: Plan) -> tuple[str, ...]:
-    return (*plan.software.container, *find_program(plan.spec, plan.run_dir))
+    program = plan.command or find_program(plan.spec, plan.run_dir)
+    return (*plan.software.container, *program)
 
 
-def is_told(key: str, value: Any) -> bool:
+def is_shown(key: str, value: Any) -> bool:
     """What a recipe could use is always shown; of resources and the site only what is set."""
     return key.startswith("train.") or value not in (None, [], "")
 
@@ -142,7 +148,7 @@ def settings_of(spec: RunSpec) -> list[tuple[str, Any, str]]:
     ]
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     return "none" if value is None else str(value)
 
 

@@ -7,11 +7,12 @@ lines, `--json` one JSON value on stdout and nothing else there.
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rampup.cli import width
+from rampup.core.finding import Finding
 from rampup.errors import RampupError
 
 BOLD, DIM, RED, GREEN, YELLOW, BLUE = "1", "2", "31", "32", "33", "34"
@@ -38,6 +39,12 @@ def paint(text: str, colour: str, stream: Any = None) -> str:
 def say(text: str = "") -> None:
     """Print a line for the person at the terminal."""
     print(fold(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def say_notes(notes: Iterable[Finding]) -> None:
+    """Print what the checks before a run found doubtful."""
+    for note in notes:
+        say(f"note: {note.cause}; try: {note.remedy}")
 
 
 def say_path(label: str, path: Path) -> None:

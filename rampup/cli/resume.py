@@ -11,7 +11,6 @@ from rampup.cli.run import (
     follow_or_return,
     given_resources,
     resource_options,
-    say_notes,
 )
 from rampup.cli.selection import title
 from rampup.rundir import find as runs
@@ -93,21 +92,21 @@ def command(
     spec = resume.rebuild_spec(run, on, given_resources(resources), slurm)
     if before is not None:
         find_skipped(run, before)  # refuses when there is none to continue from
+    started = resume.find_command(run, spec, code)
     if dry_run:
         from rampup.cli.dry_run import show_plan
 
-        return show_plan(spec, as_json, run.path)
+        return show_plan(spec, as_json, run.path, started)
     from rampup.cli import follow as following
     from rampup.diagnose.preflight import preflight
     from rampup.runs.code import take
     from rampup.runs.plan import make_plan
-    from rampup.runs.start import start
 
     with following.interrupt_flag() as interrupted:
         with resume.start_again(run):
             resume.end_leftovers(run, spec.cluster)
-            checked = preflight(make_plan(spec, run.path))
-            say_notes(checked.notes)
+            checked = preflight(make_plan(spec, run.path, started))
+            output.say_notes(checked.notes)
             note = resume.rewrite(run, checked, take if code == "current" else None)
             if note:
                 output.say(f"note: {note}")
@@ -117,5 +116,5 @@ def command(
             with skip_from(run, before) as skipped:
                 for name in skipped:
                     output.say(f"note: set aside {name}")
-                launcher = start(run, spec, detach)
+                launcher = checked.plan.scheduler.submit(run, spec, detach)
         return follow_or_return(run, launcher, detach, follow, interrupted, as_json)

@@ -2,9 +2,9 @@
 alone."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,14 +17,11 @@ from rampup.cli.options import (
     dry_run_option,
     json_option,
 )
-from rampup.config.clusters import fitting
+from rampup.config.clusters import find_fitting
 from rampup.config.resolve import Request, resolve
 from rampup.core.units import TIME_FORMS
 from rampup.errors import UsageError
 from rampup.rundir import find as runs
-
-if TYPE_CHECKING:
-    from rampup.core.finding import Finding
 
 RESOURCE_OPTIONS = {
     "nodes": ("N", "Number of nodes."),
@@ -187,24 +184,17 @@ def command(
     from rampup.cli import follow as following
     from rampup.diagnose.preflight import preflight
     from rampup.runs.create import create_run, plan_new_run
-    from rampup.runs.start import start
 
     with following.interrupt_flag() as interrupted:
         checked = preflight(plan_new_run(spec))
-        say_notes(checked.notes)
+        output.say_notes(checked.notes)
         run = create_run(checked)
         remember(run.path.parent)
         if not as_json and not detach:
             ranks = output.count(checked.plan.ranks, "rank")
             output.say_path(f"run {run.id}: {ranks}, in ", run.path)
-        process = start(run, spec, detach)
+        process = checked.plan.scheduler.submit(run, spec, detach)
         return follow_or_return(run, process, detach, follow or smoke, interrupted, as_json)
-
-
-def say_notes(notes: "Sequence[Finding]") -> None:
-    """What the checks found doubtful."""
-    for note in notes:
-        output.say(f"note: {note.cause}; try: {note.remedy}")
 
 
 def follow_or_return(
@@ -240,7 +230,9 @@ def allocation() -> str | None:
     granting = [name for name, each in SCHEDULERS.items() if each.grants_this_process()]
     if not granting:
         return None
-    found = [profile.cluster for profile in fitting() if profile.cluster.scheduler == granting[0]]
+    found = [
+        profile.cluster for profile in find_fitting() if profile.cluster.scheduler == granting[0]
+    ]
     return found[0].name if len(found) == 1 else granting[0]
 
 

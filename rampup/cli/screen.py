@@ -218,7 +218,7 @@ class Screen:
             self.stream.buffer.write(data)
             self.stream.flush()
         except BrokenPipeError:
-            # `| head`: nobody reads any more, which is no reason to stop training
+            # `| head`: nobody reads any more, but training need not stop
             self.closed = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
             output.say("note: nobody reads the output any more; the run continues")

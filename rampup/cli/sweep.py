@@ -23,13 +23,13 @@ from rampup.cli.run import (
     resource_options,
 )
 from rampup.cli.selection import report_states, worst_exit_code
-from rampup.cli.sweep_plan import show_plan
 from rampup.core.metrics import lower_is_better
 from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
 from rampup.rundir import find as runs
 from rampup.rundir import locks
 from rampup.rundir.files import make_root
+from rampup.runs.plan import make_plan
 from rampup.schedulers import find_scheduler
 from rampup.study import grid
 from rampup.study.code import SharedCode
@@ -37,6 +37,14 @@ from rampup.study.columns import differing, read_score
 from rampup.study.here import Here
 from rampup.study.launch import Launch, Way, check, with_share
 from rampup.study.members import Ids, Member, Study, Todo, counts, members_of
+
+DRY_RUN_WORDS = {
+    "done": "done",
+    "running": "still running",
+    "again": "would be started again",
+    "new": "would be started",
+}
+"""What becomes of a point, as --dry-run says it."""
 
 
 @click.command(
@@ -107,7 +115,7 @@ def command(
         words = (*words, f"cluster.launcher={launcher}")
     request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke=False)
     points = grid.points(request, Path.cwd())
-    for note in grid.unfilled(request, points):
+    for note in grid.find_unfilled(request, points):
         output.say(f"note: {note}")
     spec = points[0].spec
     refuse_mixture(points, pack, throttle)
@@ -253,15 +261,65 @@ def say_best(members: Sequence[Member]) -> None:
     output.say(f"best: {best.point.label}: {metric} {output.number(value)}, run {run}")
 
 
+# --dry-run ----------------------------------------------------------------------------------------
+
+
+def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json: bool) -> int:
+    """Show the points of a dry run, what would become of each, and the script of the first job. `way`
+    is None where no scheduler is asked."""
+    todo = [member for member in members if member.todo in ("new", "again")]
+    scripts = scripts_of(study, todo, way) if way else []
+    if as_json:
+        rows = [
+            {
+                "point": member.point.values,
+                "run": member.run.id if member.run else None,
+                "todo": member.todo,
+            }
+            for member in members
+        ]
+        output.emit_json(
+            {"study": study.name, "root": str(study.root), "runs": rows, "scripts": scripts}
+        )
+        return 0
+    show_points(members)
+    if scripts:
+        first = make_plan(todo[0].point.spec, study.root / f"TIME-{study.name}-ID")
+        print(f"\n{scripts[0]}\n{first.script}")
+        output.say(
+            f"{output.count(len(scripts), 'call')} of sbatch; shown: the first, and job.sh of its first run"
+        )
+    output.next_step("the same command without --dry-run")
+    return 0
+
+
+def scripts_of(study: Study, todo: Sequence[Member], way: Way) -> list[str]:
+    folder, name = study.folder / f"{way.kind}-N", f"{study.name}-ID"
+    return [way.script(study, folder, name, batch) for batch in way.batches(todo, study.root)]
+
+
+def show_points(members: Sequence[Member]) -> None:
+    keys = list(dict.fromkeys(key for member in members for key in member.point.values))
+    rows = [
+        (
+            *(grid.text_of(member.point.values.get(key)) for key in keys),
+            member.run.id if member.run else "-",
+            DRY_RUN_WORDS[member.todo],
+        )
+        for member in members
+    ]
+    output.table((*keys, "run", ""), rows)
+
+
 # words --------------------------------------------------------------------------------------------
 
 
 def plan_words(members: Sequence[Member]) -> str:
-    """4 runs; 2 of them are done, 1 goes on, 1 is started again."""
+    """Return for example `4 runs (2 done, 1 running, 1 started again)`."""
     found = counts(members)
     said: dict[Todo, str] = {
         "done": "{} done",
-        "goes on": "{} running",
+        "running": "{} running",
         "again": "{} started again",
         "new": "{} new",
     }

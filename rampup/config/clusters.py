@@ -39,7 +39,7 @@ class Profile(NamedTuple):
     """The keys that the file has; all others have their defaults."""
 
     def origin(self, key: str) -> str:
-        return shown(self.file) if key in self.said else "default"
+        return name_file(self.file) if key in self.said else "default"
 
 
 def user_folder() -> Path:
@@ -130,7 +130,7 @@ def read(file: Path) -> Profile:
     return Profile(cluster, file, frozenset(table))
 
 
-def shown(file: Path) -> str:
+def name_file(file: Path) -> str:
     """A profile's file as people read it: one of ours by its name alone."""
     return file.name if file.parent == HERE else str(file)
 
@@ -139,7 +139,7 @@ def shown(file: Path) -> str:
 
 
 def for_this_machine() -> Profile:
-    found = fitting()
+    found = find_fitting()
     if len(found) == 1:
         return found[0]
     host = socket.gethostname()
@@ -152,7 +152,7 @@ def for_this_machine() -> Profile:
     )
 
 
-def fitting() -> list[Profile]:
+def find_fitting() -> list[Profile]:
     """The profiles whose hostnames fit this machine: of the most special folder that has one."""
     found = [profile for profile in readable() if fits(profile.cluster)]
     order = folders()

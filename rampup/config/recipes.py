@@ -158,7 +158,7 @@ def settings_of(
     return settings
 
 
-def flattened(table: dict[str, Any]) -> dict[str, Any]:
+def flatten_trainer(table: dict[str, Any]) -> dict[str, Any]:
     """[trainer] of a user's file, as settings `trainer.NAME` of [train]."""
     train, trainer = table.get("train"), table.get("trainer")
     if not isinstance(train, dict | None) or not isinstance(trainer, dict | None) or not trainer:

@@ -14,10 +14,9 @@ import msgspec
 
 from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
-from rampup.config.recipes import TYPES, check_required, check_settings, flattened
+from rampup.config.recipes import TYPES, check_required, check_settings, flatten_trainer
 from rampup.config.recipes import load as load_recipe
-from rampup.config.synonyms import find_synonym
-from rampup.config.tables import CHECKPOINT, RESOURCES, Table, read_toml
+from rampup.config.tables import CHECKPOINT, RESOURCES, Table, find_synonym, read_toml
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
 from rampup.core.environment import absolute
@@ -68,13 +67,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_cluster) -> RunSpec:
     """`find` is for who resolves many requests, and need not read the profile for each."""
     file = find_file(request, cwd)
-    table = flattened(read_file(file)) if file else {}
+    table = flatten_trainer(read_file(file)) if file else {}
     base = file.parent if file else cwd
     command = tuple(request.command or table.get("command", ()))
     recipe = (
         None
         if command
-        else load_recipe(recipe_name(request, table, file), base, given(request, table))
+        else load_recipe(recipe_name(request, table, file), base, collect_given(request, table))
     )
     profile = find("local" if request.dev else request.on or table.get("on", "local"))
     cluster, tables = profile.cluster, make_tables(recipe, profile)
@@ -115,7 +114,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     )
 
 
-def given(request: Request, table: Mapping[str, Any]) -> dict[str, Any]:
+def collect_given(request: Request, table: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting that the user has named, with its value or its text."""
     words = [text.partition("=") for text in request.settings]
     return {
@@ -319,7 +318,7 @@ def make_spec(
     file: Path | None,
     cwd: Path,
 ) -> RunSpec:
-    cluster = overridden(cluster, tables["cluster"].values)
+    cluster = override_cluster(cluster, tables["cluster"].values)
     kind: Literal["engine", "script", "command"] = "command"
     if recipe is not None:
         kind = "script" if recipe.engine == NO_ENGINE else "engine"
@@ -348,7 +347,7 @@ def make_spec(
     )
 
 
-def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
+def override_cluster(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
     """The site with what the user says of it today."""
     try:
         made = msgspec.convert({**msgspec.to_builtins(cluster), **values}, Cluster)

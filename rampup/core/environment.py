@@ -116,7 +116,7 @@ class Software(Struct, frozen=True, kw_only=True):
 
 def of(spec: RunSpec, run_dir: Path) -> Software:
     cluster = spec.cluster
-    modules, env = [*cluster.modules, *listed(spec)], env_of(spec)
+    modules, env = [*cluster.modules, *list_modules(spec)], env_of(spec)
     check_variables(cluster.env, cluster.name)
     for word in (*modules, *cluster.module_use, cluster.module_init or "", env):
         if not word.isprintable():
@@ -154,7 +154,7 @@ def check_variables(env: Mapping[str, str], profile: str) -> None:
             )
 
 
-def listed(spec: RunSpec) -> list[str]:
+def list_modules(spec: RunSpec) -> list[str]:
     """The site's list of modules that the run gets: the one asked for, or for a plain command the
     site's default."""
     cluster, asked = spec.cluster, spec.resources.software
@@ -196,7 +196,7 @@ def absolute(env: str, base: Path) -> str:
 
 def brings_python(spec: RunSpec) -> bool:
     """Whether the word `python` of a command means one that is found only in the job."""
-    return bool(env_of(spec) or listed(spec))
+    return bool(env_of(spec) or list_modules(spec))
 
 
 def python_of(spec: RunSpec) -> str:

@@ -1,8 +1,8 @@
 """The records that travel between the parts: what to run, where, with which settings. Frozen, no
 I/O.
 
-Written by config.py, read by plan.py, the schedulers and the launchers. The job side sees the same
-facts as plain values in config.json.
+Written by config/resolve.py, read by runs/plan.py, the schedulers and the launchers. The job side
+sees the same facts as plain values in config.json.
 """
 
 from typing import Literal
@@ -176,7 +176,7 @@ class RecipeInfo(Struct, frozen=True, kw_only=True):
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
-    """Everything that config.py resolved, each value with its origin."""
+    """Everything that config/resolve.py resolved, each value with its origin."""
 
     name: str
     kind: Literal["engine", "script", "command"]

@@ -91,10 +91,10 @@ class Unpickler(pickle.Unpickler):
 
 
 def read_pickles(parts: Parts) -> list[Batch]:
-    return [_unpickled(parts[name]) for name in BATCHES]
+    return [_unpickle(parts[name]) for name in BATCHES]
 
 
-def _unpickled(data: bytes) -> Batch:
+def _unpickle(data: bytes) -> Batch:
     try:
         found = Unpickler(io.BytesIO(data), encoding="bytes").load()
         return bytes(found[b"data"].data), bytes(found[b"labels"])

@@ -20,8 +20,8 @@ from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.create import create_run, plan_new_run
 from rampup.runs.plan import CheckedPlan, Plan, make_plan
-from rampup.runs.start import start
 from rampup.runs.state import State, state_of
+from rampup.schedulers import find_scheduler
 from rampup.schedulers.slurm import options as slurm_options
 from rampup.schedulers.slurm import query as slurm_query
 from rampup.schedulers.slurm import submit as slurm
@@ -69,7 +69,7 @@ class Runner:
         return checked
 
     def _launch(self, run: RunDir, spec: RunSpec) -> None:
-        launcher = start(run, spec, detach=False)
+        launcher = find_scheduler(spec.cluster.scheduler).submit(run, spec, detach=False)
         if launcher is not None:
             self._launchers.append(launcher)
         self._last_state = None

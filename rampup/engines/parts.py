@@ -281,7 +281,7 @@ def save(job: Job, take: Callable[[], Snapshot], best: Best | None, last: bool =
 
 
 def hold_best(job: Job, take: Callable[[], Snapshot]) -> None:
-    """Keep the best state so far in memory: the end of an epoch alone is no reason to write."""
+    """Keep the best state so far in memory: the end of an epoch alone is not a reason to write."""
     saving = job.saving
     with saving.count_stall():
         saving.wait_until_ready(best=True)

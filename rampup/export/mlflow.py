@@ -2,7 +2,7 @@
 ended.
 
 A run is found again by its tag `rampup.run_id`, and a point that the server has is not sent again,
-so an export can be repeated while a run goes on. A `Tracker` of `rampup export`; it talks to the
+so an export can be repeated while a run continues. A `Tracker` of `rampup export`; it talks to the
 server that is named, and to nobody else.
 """
 

@@ -1,9 +1,8 @@
 """The run directory: the contract between the side that controls and the side that trains.
 
 With attempt.py the only module that knows file names of a run. Every file has one writer; whole files are
-replaced atomically, logs of records only grow. The state of a run is computed here from what is on
-disk and from whether its launcher lives; it is never stored. Readers skip a torn last line and name
-what is missing.
+replaced atomically, logs of records only grow. The state of a run is never stored: runs/state.py
+computes it. Readers skip a torn last line and name what is missing.
 """
 
 import os

@@ -41,17 +41,17 @@ class Snapshot(NamedTuple):
 def take(command: Sequence[str], cwd: Path, into: Path) -> Snapshot:
     cwd = cwd.resolve()
     index = _own_script(command, cwd)
-    script = None if index is None else _located(cwd / command[index])
+    script = None if index is None else _locate(cwd / command[index])
     base = cwd if script is None else script.parent
     top = git_top(base)
     if top is not None and not _is_no_project(top):
-        return _taken(command, index, script, CodeTree(top, into), into, by_git=True)
+        return _copy_tree(command, index, script, CodeTree(top, into), into, by_git=True)
     if script is None and _is_no_project(base):
         return Snapshot(None, 0, "", False, [], tuple(command))
-    return _taken(command, index, script, CodeTree(base, into), into, by_git=False)
+    return _copy_tree(command, index, script, CodeTree(base, into), into, by_git=False)
 
 
-def _taken(
+def _copy_tree(
     command: Sequence[str],
     index: int | None,
     script: Path | None,
@@ -229,7 +229,7 @@ def _own_script(command: Sequence[str], cwd: Path) -> int | None:
     index = script_index(command)
     if index is None or not (cwd / command[index]).is_file():
         return None
-    script = _located(cwd / command[index])
+    script = _locate(cwd / command[index])
     if _is_installed(script) or (index == 0 and not script.is_relative_to(git_top(cwd) or cwd)):
         return None
     return index
@@ -240,7 +240,7 @@ def _is_installed(path: Path) -> bool:
     return in_bin or "site-packages" in path.parts
 
 
-def _located(path: Path) -> Path:
+def _locate(path: Path) -> Path:
     """The real directory, but the name as given: a link is copied as a link."""
     return path.parent.resolve() / path.name
 

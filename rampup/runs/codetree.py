@@ -99,11 +99,11 @@ class CodeTree:
         """What git lists, when the root is the top of a working tree."""
         commit = _git(self.root, "rev-parse", "--verify", "--quiet", "HEAD")
         changes = _git(self.root, "status", "--porcelain", "--untracked-files=no")
-        tracked = self._listed("--cached")
-        others = self._listed("--others", "--exclude-standard", *self._runs_excluded())
+        tracked = self._list_files("--cached")
+        others = self._list_files("--others", "--exclude-standard", *self._runs_excluded())
         return Repository((commit or "").strip(), bool(changes), tracked, others)
 
-    def _listed(self, *options: str) -> list[str]:
+    def _list_files(self, *options: str) -> list[str]:
         names = (_git(self.root, "ls-files", "-z", *options) or "").split("\0")
         return [
             name for name in dict.fromkeys(names) if name and self.has_code(name.rpartition("/")[0])

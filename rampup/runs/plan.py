@@ -37,6 +37,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What the engine needs for the settings of this run."""
     software: Software
     """What the ranks run in."""
+    command: tuple[str, ...] = ()
+    """The user's own command as it is started: that of a resumed run has the script of its code/."""
     script: str | None = None
     """job.sh; None where the scheduler starts no script."""
 
@@ -54,13 +56,14 @@ class CheckedPlan(Struct, frozen=True):
         return self.plan.spec
 
 
-def make_plan(spec: RunSpec, run_dir: Path) -> Plan:
-    """The whole plan. The script is rendered here, once for every submission."""
-    plan = outline_plan(spec, run_dir)
+def make_plan(spec: RunSpec, run_dir: Path, command: tuple[str, ...] | None = None) -> Plan:
+    """The whole plan. The script is rendered here, once for every submission. `command` is that of a
+    resumed run, where it is not what the user typed."""
+    plan = outline_plan(spec, run_dir, command)
     return replace(plan, script=plan.scheduler.render_script(spec, run_dir))
 
 
-def outline_plan(spec: RunSpec, run_dir: Path) -> Plan:
+def outline_plan(spec: RunSpec, run_dir: Path, command: tuple[str, ...] | None = None) -> Plan:
     """The plan without the script, for checks of many runs that differ in their settings alone."""
     cluster, scheduler = spec.cluster, find_scheduler(spec.cluster.scheduler)
     if cluster.launcher not in scheduler.launchers:
@@ -79,6 +82,7 @@ def outline_plan(spec: RunSpec, run_dir: Path) -> Plan:
         ranks=ranks,
         needs=engine.find_needs(spec.train, ranks) if engine else EngineNeeds(),
         software=environment.of(spec, run_dir),
+        command=spec.command if command is None else command,
     )
 
 

@@ -148,6 +148,14 @@ def rebuild_argv(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
     )
 
 
+def find_command(run: RunDir, spec: RunSpec, code: str) -> tuple[str, ...]:
+    """The user's own command as the next attempt starts it: with `code` submitted its script is the
+    copy, which does not need the one in the user's folder any more."""
+    if spec.recipe is not None or code != "submitted":
+        return spec.command
+    return rebuild_argv(run, spec)
+
+
 @contextlib.contextmanager
 def start_again(run: RunDir, fresh_s: float = 0.0) -> Iterator[None]:
     """Hold the right to start a run that has ended, once. A start that fails leaves the run as it

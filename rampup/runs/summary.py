@@ -20,7 +20,7 @@ PRESETS = ("--smoke", "--dev")
 
 
 def exit_code(state: State) -> int | None:
-    """What `wait` and a foreground `run` exit with; None while it goes on."""
+    """Return what `wait` and a foreground `run` exit with; None before the run has ended."""
     return OUTCOME_CODES.get(state.name)
 
 

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from rampup.core.environment import kind_of
-from rampup.core.secrets import HIDDEN, is_secret_variable
+from rampup.core.settings import HIDDEN, is_secret_variable
 
 PACKAGES = (
     "rampup",

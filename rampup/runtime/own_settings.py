@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rampup.core.secrets import to_stored
-from rampup.core.settings import Settings
+from rampup.core.settings import Settings, to_stored
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir
 from rampup.rundir.records import Record, write_json

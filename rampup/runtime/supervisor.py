@@ -9,26 +9,27 @@ framework and never reads the user's settings.
 import argparse
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from rampup import rank
 from rampup.core import environment as software
 from rampup.core import processes
-from rampup.errors import RampupError
+from rampup.errors import OUTCOME_CODES, RampupError
 from rampup.rundir import failures as causes
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import overwrite, write_reserved
 from rampup.runtime import guardian
 from rampup.runtime.environment import environment_of
-from rampup.runtime.outcome import Outcome
 from rampup.runtime.telemetry.sampler import Sampler
 
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -40,6 +41,36 @@ SAVE_WITHIN_S = 30.0
 LATE_S = 3.0
 """A guardian that does not end in this time after its rank was to be killed is killed itself; what
 it leaves is swept up."""
+
+
+class Outcome(Struct, frozen=True):
+    """How an attempt ended, in a word and a code."""
+
+    name: Literal["completed", "failed", "cancelled", "timeout", "again"]
+    """`again`: the ranks asked to be started once more, which is the launcher's to do."""
+    failed_rank: int | None = None
+    exit_code: int | None = None
+    """The failing rank's own exit code; 128 + n when signal n ended it."""
+    cause: str = ""
+
+    @property
+    def code(self) -> int:
+        return OUTCOME_CODES[self.name]
+
+    def facts(self, started: float) -> dict[str, Any]:
+        """What is added to attempt.json at the end."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = time.time()
+        return {
+            "outcome": self.name,
+            "exit_code": self.exit_code,
+            "failed_rank": self.failed_rank,
+            "cause": self.cause,
+            "ended": ended,
+            "wall_s": round(ended - started, 3),
+            "cpu_s": round(used.ru_utime + used.ru_stime, 2),
+            "max_rss_mb": round(used.ru_maxrss / 1024, 1),
+        }
 
 
 class Ranks:
@@ -100,7 +131,7 @@ class Ranks:
         return ended
 
     def stop(self, within_s: float) -> None:
-        """Once in good order; asked again, at once."""
+        """End the ranks: the first time cleanly, asked again, at once."""
         if self.kill_at is None:
             self._signal(signal.SIGTERM)
             self.kill_at = time.monotonic() + within_s

@@ -81,7 +81,7 @@ def differing(configs: Sequence[Record]) -> list[str]:
     return found
 
 
-def varied(points: Sequence[Mapping[str, Any]]) -> list[str]:
+def find_varied(points: Sequence[Mapping[str, Any]]) -> list[str]:
     """The settings that a study varies."""
     return list(dict.fromkeys(key for point in points for key in point))
 

@@ -152,7 +152,7 @@ def pieces_of(text: str, setting: str) -> Iterator[tuple[int, int]]:
 def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: Find) -> RunSpec:
     settings = tuple(f"{key}={text}" for key, text in texts.items())
     command = (
-        None if request.command is None else tuple(filled(word, texts) for word in request.command)
+        None if request.command is None else tuple(fill(word, texts) for word in request.command)
     )
     try:
         spec = resolve(replace(request, settings=settings, command=command), cwd, find)
@@ -166,7 +166,7 @@ def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: F
     if command is not None:
         return spec
     # the command of a file
-    return replace(spec, command=tuple(filled(word, texts) for word in spec.command))
+    return replace(spec, command=tuple(fill(word, texts) for word in spec.command))
 
 
 def restore_values(error: RampupError, request: Request, texts: Mapping[str, str]) -> str:
@@ -178,8 +178,8 @@ def restore_values(error: RampupError, request: Request, texts: Mapping[str, str
 
 
 def fails_alike(request: Request, texts: Mapping[str, str], error: RampupError, cwd: Path) -> bool:
-    """Whether it is no matter of a point: the same is wrong without any settings, or with a key
-    whatever its value."""
+    """Whether an error does not depend on the point: the same is wrong without any settings, or with
+    a key whatever its value."""
     for settings in ((), *((f"{key}=",) for key in texts)):
         try:
             resolve(replace(request, settings=settings), cwd)
@@ -189,13 +189,13 @@ def fails_alike(request: Request, texts: Mapping[str, str], error: RampupError, 
     return False
 
 
-def filled(word: str, texts: Mapping[str, str]) -> str:
+def fill(word: str, texts: Mapping[str, str]) -> str:
     """{key} becomes the value of that setting, as it was typed; any other brace is the command's
     own."""
     return PLACE.sub(lambda found: texts.get(found[1], found[0]), word)
 
 
-def unfilled(request: Request, found: Sequence[Point]) -> Iterator[str]:
+def find_unfilled(request: Request, found: Sequence[Point]) -> Iterator[str]:
     """Words of a command that look like the place of a setting and are none: perhaps a slip, above
     all where nothing that the study varies comes into the command."""
     keys, command = choices_of(request.settings), request.command or found[0].spec.command

@@ -1,8 +1,8 @@
 """The runs of a study on this machine, or inside an allocation that we are in: K at a time, in the
 foreground.
 
-Called by `sweep`. A run that fails does not stop the others. Ctrl-C stops those that run, in good
-order, and the rest is not begun; the same command goes on later.
+Called by `sweep`. A run that fails does not stop the others. Ctrl-C stops those that run cleanly and
+begins no further ones; the same command continues later.
 """
 
 import contextlib
@@ -21,7 +21,6 @@ from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.plan import make_plan
-from rampup.runs.start import start
 from rampup.runs.state import State, state_of
 from rampup.runs.summary import total_wall_s
 from rampup.schedulers import find_scheduler
@@ -105,7 +104,8 @@ class Here:
                 checked = accept_alike(make_plan(spec, run.path))
                 if note := resume.rewrite(run, checked, self.code.take):
                     self.tell(f"note: {note}")
-            process = start(run, spec, detach=False, share=share)
+            scheduler = find_scheduler(spec.cluster.scheduler)
+            process = scheduler.submit(run, spec, detach=False, share=share)
         if process is None:
             raise SchedulerError(f"run {run.id} was given to a queue", "rampup list")
         return process

@@ -22,8 +22,8 @@ from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.create import plan_new_run
+from rampup.runs.jobs import find_job, observe
 from rampup.runs.plan import make_plan
-from rampup.runs.state import find_job, observe
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.base import Scheduler
 from rampup.study.code import SharedCode
@@ -131,8 +131,7 @@ def check(members: Sequence[Member], root: Path, at_once: int | None, tell: Tell
 
 
 def refuse_one_of(specs: Mapping[str, RunSpec], look_at: Callable[[RunSpec], None]) -> None:
-    """What hinders one point is told with its name; what hinders all of them is no matter of a
-    point."""
+    """Refuse what hinders one point, with its name; and what hinders all of them, without one."""
     for label, spec in specs.items():
         problem = problem_of(spec, look_at)
         if problem is not None:
@@ -275,7 +274,7 @@ def write_job(folder: Path, runs: Sequence[RunDir], text: str) -> Path:
 
 
 def after(error: SchedulerError, done: int, count: int) -> SchedulerError:
-    """A site may allow only so many jobs of one user: what was submitted is no failure."""
+    """A site may allow only so many jobs of one user: what was submitted has not failed."""
     if done == 0:
         return error
     hint = f"{error.hint}; the same sweep, later, submits what is missing"

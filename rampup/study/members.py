@@ -24,11 +24,12 @@ from rampup.rundir import submissions
 from rampup.rundir.files import RunDir, hidden_directory
 from rampup.runs import resume
 from rampup.runs.create import making_run, plan_new_run
-from rampup.runs.state import State, observe, states_of
+from rampup.runs.jobs import observe
+from rampup.runs.state import State, states_of
 from rampup.study.code import SharedCode
 from rampup.study.grid import Point
 
-Todo = Literal["done", "goes on", "again", "new"]
+Todo = Literal["done", "running", "again", "new"]
 
 
 class Study(Struct, frozen=True):
@@ -88,7 +89,7 @@ class Member(Struct, frozen=True):
             return "new"
         if self.known.state.name == "completed":
             return "done"
-        return "again" if self.known.state.ended else "goes on"
+        return "again" if self.known.state.ended else "running"
 
 
 class Known(NamedTuple):

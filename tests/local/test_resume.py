@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
@@ -12,6 +13,7 @@ import pytest
 from conftest import Cli
 
 from rampup.recipes import digits
+from rampup.rundir.files import RunDir
 
 Eventually = Callable[..., None]
 
@@ -179,6 +181,43 @@ def test_the_code_is_as_submitted_unless_asked(cli: Cli, eventually: Eventually)
     assert "old" in (run / "code-before-3" / "script.py").read_text(), "what ran before is kept"
     records = [json.loads(line) for line in (run / "control.jsonl").read_text().splitlines()]
     assert [row["code"] for row in records if row["what"] == "resumed"] == ["submitted", "current"]
+
+
+FAILS_ONCE = """\
+#!/bin/bash
+echo "script of attempt $RAMPUP_ATTEMPT"
+[ "$RAMPUP_ATTEMPT" -gt 1 ]
+"""
+
+
+@pytest.mark.parametrize("before", [("bash", "once.sh"), ("./once.sh",)])
+def test_a_script_that_is_gone_is_not_needed(cli: Cli, before: tuple[str, ...]) -> None:
+    """The run has its own copy; only `--code current` wants the one in the user's folder."""
+    (cli.cwd / "once.sh").write_text(FAILS_ONCE)
+    (cli.cwd / "once.sh").chmod(0o755)
+    run = RunDir(cli.run_command(*before, check=100)["dir"])
+    (cli.cwd / "once.sh").unlink()
+    refused = cli("resume", run.id, "--code", "current", check=3)
+    assert "once.sh" in refused.stderr and "Traceback" not in refused.stderr
+    planned = cli.json("resume", run.id, "--dry-run")
+    assert planned["program"][-1] == str(run.code / "once.sh")
+    cli("resume", run.id)
+    assert "script of attempt 2" in output_of(run.path)
+
+
+def test_a_python_that_is_gone_is_refused(cli: Cli) -> None:
+    python = cli.cwd / "old" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    script = cli.script("raise SystemExit(3)")
+    run = RunDir(cli.run_command("python", script, check=100, PATH=path)["dir"])
+    python.unlink()
+    refused = cli("resume", run.id, check=3)
+    assert str(python) in refused.stderr and "--code current" in refused.stderr
+    assert len(run.attempts()) == 1
+    cli("resume", run.id, "--code", "current", check=100)
+    assert len(run.attempts()) == 2
 
 
 def test_a_command_that_does_not_listen_can_not_be_saved(cli: Cli, eventually: Eventually) -> None:

@@ -49,7 +49,7 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo | None
                 ["tensorflow", "tf_keras", *(p for s in needed for p in needed_packages(s))]
             )
         ),
-        settings=_merged(own),
+        settings=_merge(own),
         required=tuple(dict.fromkeys(key for part in parts for key in part.required)),
         free=any(part.free for part in parts),
     )
@@ -106,7 +106,7 @@ def _data(where: str, target: str, base: Path) -> tuple[list[Found], list[Source
     return [found], [source]
 
 
-def _merged(own: Mapping[str, Setting]) -> dict[str, Setting]:
+def _merge(own: Mapping[str, Setting]) -> dict[str, Setting]:
     """One name, one value: an argument that is called as a setting of the engine has the engine's
     type and help.
 

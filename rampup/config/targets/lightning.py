@@ -57,8 +57,8 @@ CLIENTS |= {
 }
 """Modules, and their functions that download."""
 OF_THE_MACHINE = ("device", "precision", "strategy")
-"""Where and how to compute: a class's own default for an argument of such a name is no wish of who
-runs it."""
+"""Arguments that say where and how to compute. A class may have its own defaults for them, which are
+not wishes of the person who runs it."""
 
 
 def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
@@ -92,7 +92,7 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
         engine="lightning",
         entry=target,
         requires=tuple(dict.fromkeys(["torch", "lightning", *needed])),
-        settings=_merged(own) | _trainer_settings(given, own),
+        settings=_merge(own) | _trainer_settings(given, own),
         required=tuple(
             dict.fromkeys(
                 [*(key for part in parts for key in part.required), *_needs_data(source, parts)]
@@ -151,7 +151,7 @@ def _near_module(module: str, base: Path) -> str:
     return nearest(module, known[:100]) if known else FORM
 
 
-def _merged(own: Mapping[str, Setting]) -> dict[str, Setting]:
+def _merge(own: Mapping[str, Setting]) -> dict[str, Setting]:
     """One name, one value: an argument that is called as a setting of the engine has the engine's
     type and help."""
     settings = {**LIGHTNING, **own}

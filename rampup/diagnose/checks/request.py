@@ -164,25 +164,26 @@ def precision(plan: Plan) -> Iterator[Finding]:
 
 def program(plan: Plan) -> Iterator[Finding]:
     """The user's own command: what it starts must be there."""
-    spec = plan.spec
-    if not spec.command:
+    if not plan.command:
         return
-    cwd, first = Path(spec.cwd), spec.command[0]
+    cwd, first = Path(plan.spec.cwd), plan.command[0]
     found = shutil.which(str(cwd / first) if "/" in first else first)
     if found is None and (cwd / first).is_file():
         yield _problem("program", f"{first} is not executable", _how_to_start(first))
     elif found is None and not _may_come_in_the_job(plan):
+        is_as_typed = plan.command == plan.spec.command
+        again = f"rampup resume {plan.run_dir.name.rpartition('-')[2]} --code current"
         yield _problem(
             "program",
             f"no program {first!r}: neither on PATH nor in {cwd}",
-            "check the name after --",
+            "check the name after --" if is_as_typed else f"{again} finds today's one",
         )
-    index = script_index(spec.command)
-    if index is not None and not (cwd / spec.command[index]).exists():
+    index = script_index(plan.command)
+    if index is not None and not (cwd / plan.command[index]).exists():
         yield _problem(
             "script",
-            f"script {spec.command[index]!r} does not exist in {cwd}",
-            _similar(cwd, spec.command[index]),
+            f"script {plan.command[index]!r} does not exist in {cwd}",
+            _similar(cwd, plan.command[index]),
         )
 
 

@@ -60,7 +60,7 @@ def environment(plan: Plan) -> Iterator[Finding]:
         spec.command
         and software.BARE_PYTHON.fullmatch(spec.command[0])
         and not spec.resources.software
-        and software.listed(spec)
+        and software.list_modules(spec)
     ):
         yield from _active_but_unused()
 
@@ -136,7 +136,7 @@ def _in_venv(plan: Plan, recipe: RecipeInfo, path: str, needed: list[str]) -> It
     absent = told.split()
     if failure:
         cause = f"{python} can't be started here: {failure}"
-        if spec.cluster.modules or software.listed(spec):  # it may need them
+        if spec.cluster.modules or software.list_modules(spec):  # it may need them
             yield Finding(
                 "software",
                 "note",

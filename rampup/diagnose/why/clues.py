@@ -1,8 +1,8 @@
 """The clues that tell why an attempt ended, each with the file and the line where it was found.
 
 `collect` gathers them for explain.py: the state of the run, exit codes, error-<r>.json, the logs of
-the ranks and of Slurm, control.jsonl, metrics, samples of the machines. Of the ranks it reads only
-the one that failed first, because the others fell with it. It never judges: which clue means what
+the ranks and of Slurm, control.jsonl, and what measured.py finds. Of the ranks it reads only the
+one that failed first, because the others fell with it. It never judges: which clue means what
 is in problems.toml. Clues are read or measured, never guessed.
 """
 
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rampup.config.clusters import of_run
-from rampup.core import metrics
 from rampup.diagnose.why.logs import (
     Frame,
     Line,
@@ -28,6 +27,7 @@ from rampup.diagnose.why.logs import (
     read_tail,
     split_lines,
 )
+from rampup.diagnose.why.measured import Sign, find_full_memory, find_lost_losses, find_silence
 from rampup.errors import RampupError
 from rampup.rundir import failures as causes
 from rampup.rundir import schema as shapes
@@ -45,13 +45,6 @@ REASON_BELOW = "Graph execution error:"
 """TensorFlow's first line: the reason follows below the calls that made the graph."""
 PYTHON_FAILED = 1
 """Python's exit code after an exception that the program did not catch."""
-MEMORY_FULL = 0.95
-SILENT_S = 300.0
-"""A run that writes nothing for so long may hang, if its ranks are idle too or if they used to
-write much more often."""
-SILENT_INTERVALS = 20
-IDLE_CPUS = 0.02
-SAMPLES_TAIL_BYTES = 4096
 MISSING_MODULE = re.compile(r"No module named '(?P<name>[^']+)'")
 MISSING_FILE = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 
@@ -108,14 +101,20 @@ def collect(run: RunDir, attempt: AttemptDir | None, state: State) -> Case:
     facts = attempt.facts if attempt else {}
     clues = list(_state_clues(run, attempt, state, facts))
     if attempt is not None and state.name in ("running", "timeout"):
-        clues += _silence(run, attempt, facts.get("ended") or time.time())
+        until = facts.get("ended") or time.time()
+        clues += _as_clues(run, "silence", find_silence(attempt, until))
     if attempt is not None and state.name in ("failed", "completed"):
-        clues += _lost_losses(run, attempt)
+        clues += _as_clues(run, "metric", find_lost_losses(attempt))
     by_rampup = any(clue.source == "cancel" for clue in clues)
     if attempt is not None and state.name == "cancelled" and not by_rampup:
         clues += _canceller(run, facts)
     case = Case(run, state, attempt, facts, run.config, clues)
     return _add_failure(case, attempt) if attempt and state.name == "failed" else case
+
+
+def _as_clues(run: RunDir, source: Source, signs: Iterable[Sign]) -> Iterator[Clue]:
+    for sign in signs:
+        yield Clue(source, sign.text, _inside(run, sign.file), sign.line)
 
 
 def _add_failure(case: Case, attempt: AttemptDir) -> Case:
@@ -127,7 +126,7 @@ def _add_failure(case: Case, attempt: AttemptDir) -> Case:
     rank_log = list(_rank_log(suspect, lines, pick_telling(printed), _inside(run, log)))
     clues = [
         *case.clues,
-        *_full_memory(run, attempt),
+        *_as_clues(run, "memory", find_full_memory(attempt)),
         *slurm_log,
         *_exit(run, attempt, case.facts, suspect, slurm_log),
         *_recorded_error(run, attempt, suspect),
@@ -237,92 +236,6 @@ def _user_name(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
-
-
-def _lost_losses(run: RunDir, attempt: AttemptDir) -> Iterator[Clue]:
-    """Yield each loss that is null from some step to the end: JSON has no other word for NaN and
-    infinity."""
-    began: dict[str, tuple[int, int]] = {}
-    for number, row in enumerate(attempt.metrics(), start=1):
-        for name, value in row.items():
-            if value is not None:
-                began.pop(name, None)
-            elif "loss" in name:
-                began.setdefault(name, (number, read_count(row, "step")))
-    for name, (number, step) in began.items():
-        text = f"{clean(name, 40)} became NaN or infinite at step {step}"
-        yield Clue("metric", text, _inside(run, attempt.metrics_file), number)
-
-
-def _full_memory(run: RunDir, attempt: AttemptDir) -> Iterator[Clue]:
-    """Yield each node whose memory was nearly full in its last sample."""
-    for path in sorted(attempt.path.glob(attempt.system_file("*").name)):
-        rows = list(read_jsonl(path, tail_bytes=SAMPLES_TAIL_BYTES))
-        last = rows[-1] if rows else {}
-        used, total = read_count(last, "mem_used_mb"), read_count(last, "mem_total_mb")
-        if total and used >= MEMORY_FULL * total:
-            share, used_gb = used / total, used / 1024
-            text = f"{share:.0%} of the memory of the machine was in use ({used_gb:.1f} GB)"
-            yield Clue("memory", text, _inside(run, path))
-
-
-def read_count(row: Record, name: str) -> int:
-    """Return a count of the row, or 0 where it has none."""
-    value = row.get(name)
-    return int(value) if value is not None and metrics.is_number(value) else 0
-
-
-# silence ------------------------------------------------------------------------------------------
-
-
-def _silence(run: RunDir, attempt: AttemptDir, until: float) -> Iterator[Clue]:
-    """Yield a clue if no rank has written anything for long, although they used to write more often
-    or although they compute nothing."""
-    newest, file = _last_sign_of_life(attempt)
-    silent_s = until - newest
-    if silent_s < SILENT_S:
-        return
-    interval_s, busy = _metrics_interval_s(attempt), _busy_cpus(attempt, until)
-    text = f"nothing was written for {silent_s:.0f} s"
-    if busy is not None and busy < IDLE_CPUS:
-        text = f"{text}, and the ranks use no CPU: they wait for something"
-        yield Clue("silence", text, _inside(run, file))
-    elif interval_s is not None and silent_s > SILENT_INTERVALS * interval_s:
-        text = f"{text}, although there was a row of metrics every {interval_s:.1f} s"
-        yield Clue("silence", text, _inside(run, file))
-
-
-def _last_sign_of_life(attempt: AttemptDir) -> tuple[float, Path]:
-    """Return when a rank wrote last, and the file. The sampler does not count: it lives on beside
-    ranks that hang."""
-    written = (attempt.metrics_file, attempt.events_file, attempt.progress_file)
-    logs = attempt.rank_logs()
-    times = [(path.stat().st_mtime, path) for path in (*written, *logs) if path.exists()]
-    started = float(attempt.facts.get("started") or time.time())
-    return max(times, default=(started, attempt.facts_file))
-
-
-def _metrics_interval_s(attempt: AttemptDir) -> float | None:
-    rows = read_jsonl(attempt.metrics_file, tail_bytes=SAMPLES_TAIL_BYTES)
-    times = [row["t"] for row in rows if metrics.is_number(row.get("t"))]
-    return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
-
-
-def _busy_cpus(attempt: AttemptDir, until: float) -> float | None:
-    """Return how many CPUs the ranks kept busy in their last samples; None without recent ones."""
-    busy = []
-    started = {"t": attempt.facts.get("started", 0.0), "cpu_s": 0.0}
-    for path in attempt.path.glob(attempt.system_file("*").name):
-        samples = read_jsonl(path, tail_bytes=SAMPLES_TAIL_BYTES)
-        rows = [started, *(row for row in samples if _is_sample(row))]
-        if len(rows) > 1 and until - rows[-1]["t"] < SILENT_S:
-            before, last = rows[-2:]
-            busy.append((last["cpu_s"] - before["cpu_s"]) / max(1.0, last["t"] - before["t"]))
-    return sum(busy) if busy else None
-
-
-def _is_sample(row: Record) -> bool:
-    return metrics.is_number(row.get("t")) and metrics.is_number(row.get("cpu_s"))
 
 
 # the rank that failed -----------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 
 from rampup.core.environment import kind_of
 from rampup.core.units import parse_memory_mb
-from rampup.diagnose.why.clues import ERRORS, Case, read_count
+from rampup.diagnose.why.clues import ERRORS, Case
 from rampup.diagnose.why.logs import clean
+from rampup.diagnose.why.measured import read_count
 from rampup.rundir.files import slurm_log_name
 from rampup.rundir.records import read_json, read_jsonl
 from rampup.schedulers.slurm.options import clock
@@ -30,7 +31,7 @@ PACKAGES = {
 LONGEST_WORD = 160
 """The rest of the sentence is worth more than the end of a long word."""
 NO_TEXT = "no message"
-"""For a named group that matched nothing, where there is no word of that name."""
+"""For a named group that matched nothing, where no text has that name."""
 MARGIN = 1.25
 """How much more time to ask for than the progress so far suggests."""
 

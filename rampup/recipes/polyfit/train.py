@@ -1,7 +1,7 @@
 """Fit a + b x + c x^2 + d x^3 to sin(x) by gradient descent: the smallest loop that uses rampup.
 
 Run it with `rampup run polyfit lr=2e-6`, or by itself with `python train.py`. Stopped or killed, it
-goes on from its last checkpoint when it is started again.
+continues from its last checkpoint when it is started again.
 """
 
 import math

@@ -14,7 +14,7 @@ WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 BETWEEN = re.compile(r"[ \t]+")
 """Not any white space: GloVe has words with a no-break space in them."""
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-"""Numbers of no word, of a word that the vocabulary has not, and of its first one."""
+"""The numbers of an empty place, of a word that the vocabulary lacks, and of its first word."""
 
 
 def words_of(text: str) -> list[str]:

@@ -48,15 +48,15 @@ CLOSED = {"DRAIN": "takes no new jobs", "INACTIVE": "is closed"}
 def check_request(spec: RunSpec, run_dir: Path, script: str, inside: bool) -> Iterator[Finding]:
     """All that can be said of a run before it is submitted, the cheapest first; `inside`: within an
     allocation."""
-    for finding in shared_storage.runs(run_dir.parent, spec.cluster):
+    for finding in shared_storage.check_runs(run_dir.parent, spec.cluster):
         # of an allocation we may be the only node; if not, the ranks themselves name the node that
         # can't see it
         yield finding._replace(level="note") if inside and finding.level == "problem" else finding
-    yield from shared_storage.needed(spec)
-    yield from allocated(spec) if inside else queued(spec, run_dir, script)
+    yield from shared_storage.check_needed(spec)
+    yield from check_allocated(spec) if inside else check_queued(spec, run_dir, script)
 
 
-def allocated(spec: RunSpec) -> Iterator[Finding]:
+def check_allocated(spec: RunSpec) -> Iterator[Finding]:
     """Inside an allocation the queue is behind us; what counts is what was granted."""
     granted = slurm_site.number(os.environ.get("SLURM_JOB_NUM_NODES", ""))
     if granted is not None and spec.resources.nodes > granted:
@@ -70,12 +70,12 @@ def allocated(spec: RunSpec) -> Iterator[Finding]:
         yield Finding("queue-options", "note", "options", cause, "give them to salloc")
 
 
-def queued(spec: RunSpec, run_dir: Path, script: str) -> Iterator[Finding]:
+def check_queued(spec: RunSpec, run_dir: Path, script: str) -> Iterator[Finding]:
     """Against the partition's limits, and last against Slurm itself."""
     from concurrent.futures import ThreadPoolExecutor  # only here; it is slow to import
 
     cluster, options = spec.cluster, options_of(spec, run_dir, TRY_ID)
-    yield from unsaid(spec, options)
+    yield from find_unsaid(spec, options)
     slurm_site.check_that_it_answers(cluster)
     with ThreadPoolExecutor() as side_by_side:
         asked_partitions = side_by_side.submit(slurm_site.partitions, cluster)
@@ -94,7 +94,7 @@ def queued(spec: RunSpec, run_dir: Path, script: str) -> Iterator[Finding]:
     )
 
 
-def unsaid(spec: RunSpec, options: Mapping[str, str]) -> Iterator[Finding]:
+def find_unsaid(spec: RunSpec, options: Mapping[str, str]) -> Iterator[Finding]:
     """What only the user can know, and the site wants of every job."""
     for key in spec.cluster.needs:
         if key not in options:
@@ -199,9 +199,7 @@ def time_limit(
             for name, one in others.items()
             if one.state == "UP" and (one.max_time_s is None or one.max_time_s >= asked)
         ]
-        cause = (
-            f"the time limit is {clock(asked)}, {_named(found)} grants at most {clock(int(most))}"
-        )
+        cause = f"the time limit is {clock(asked)}, {_join_names(found)} grants at most {clock(int(most))}"
         remedy = f"--time {clock(int(most))}" + (f", or --partition {longer[0]}" if longer else "")
         yield Finding("time", level, "time limit", cause, remedy)
 
@@ -216,14 +214,14 @@ def node_count(spec: RunSpec, found: Mapping[str, Partition], level: Level) -> I
             "nodes",
             "problem",
             "nodes",
-            f"nodes is {asked}, {_named(found)} has {there}",
+            f"nodes is {asked}, {_join_names(found)} has {there}",
             f"--nodes {there}",
         )
     elif asked > most:
-        cause = f"nodes is {asked}, {_named(found)} grants at most {most} to a job"
+        cause = f"nodes is {asked}, {_join_names(found)} grants at most {most} to a job"
         yield Finding("nodes", level, "nodes", cause, f"--nodes {most}")
     elif asked < least:
-        cause = f"nodes is {asked}, {_named(found)} is for jobs of {least} or more"
+        cause = f"nodes is {asked}, {_join_names(found)} is for jobs of {least} or more"
         yield Finding("nodes", level, "nodes", cause, f"--nodes {least}")
 
 
@@ -251,7 +249,7 @@ def cpus(spec: RunSpec, found: Mapping[str, Partition], nodes: list[Nodes]) -> I
     ranks, each = spec.resources.tasks_per_node, spec.resources.cpus_per_task or 1
     most = max(one.cpus for one in nodes)
     if ranks * each > most:
-        cause = f"tasks_per_node {ranks} x cpus_per_task {each} is {ranks * each}, a node of {_named(found)} has {most}"
+        cause = f"tasks_per_node {ranks} x cpus_per_task {each} is {ranks * each}, a node of {_join_names(found)} has {most}"
         remedy = f"--cpus-per-task {most // ranks}" if ranks <= most else f"--tasks-per-node {most}"
         yield Finding("cpus", "problem", "CPUs of a node", cause, remedy)
 
@@ -271,7 +269,7 @@ def gpus(
     if asked > most:
         elsewhere = [one.partition for one in all_nodes if one.gpus_of(kind) >= asked]
         has = f"at most {most} GPUs" if most else "no GPUs"
-        cause = f"gpus_per_node is {asked}, a node of {_named(found)} has {has}{f' of type {kind}' if kind else ''}"
+        cause = f"gpus_per_node is {asked}, a node of {_join_names(found)} has {has}{f' of type {kind}' if kind else ''}"
         remedy = f"--gpus-per-node {most}" + (
             f", or --partition {elsewhere[0]}" if elsewhere else ""
         )
@@ -283,7 +281,7 @@ def memory(
 ) -> Iterator[Finding]:
     asked, most = parse_memory_mb(options.get("mem", "")), max(one.memory_mb for one in nodes)
     if asked is not None and asked > most > 1:  # sites that do not count memory say 1
-        cause = f"mem is {options['mem']}, a node of {_named(found)} has {most} MB"
+        cause = f"mem is {options['mem']}, a node of {_join_names(found)} has {most} MB"
         yield Finding("mem", "problem", "memory of a node", cause, f"--mem {most}M")
 
 
@@ -311,14 +309,14 @@ def enough(
             f", {asked.gpus_per_node} GPUs" if asked.gpus_per_node else ""
         )
         wishes += f", {options['mem']} of memory" if wanted_mb else ""
-        cause = f"nodes is {asked.nodes}, and {most} nodes of {_named(found)} have {wishes}"
+        cause = f"nodes is {asked.nodes}, and {most} nodes of {_join_names(found)} have {wishes}"
         remedy = (
             f"--nodes {most}" if most else "sinfo -o '%R %D %c %m %G' lists what the nodes have"
         )
         yield Finding("nodes", "problem", "nodes", cause, remedy)
 
 
-def _named(found: Mapping[str, Partition]) -> str:
+def _join_names(found: Mapping[str, Partition]) -> str:
     return f"partition {' or '.join(found)}"
 
 

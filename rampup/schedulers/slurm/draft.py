@@ -46,7 +46,7 @@ class Site(NamedTuple):
 
     def words(self, partition: str) -> str:
         """4 nodes, at most 1-00:00:00; 8 CPUs, 24 GB each"""
-        found = next(slurm_survey.described(self.partitions[partition], self.nodes_of(partition)))
+        found = next(slurm_survey.describe(self.partitions[partition], self.nodes_of(partition)))
         return found.about.partition(": ")[2]
 
 

@@ -2,7 +2,7 @@
 
 The site's profile < what rampup itself says < `--slurm` of the user. What rampup must know (how
 many ranks there are, where the log is, the name by which a job is found again) can't be changed
-behind its back. Called by slurm_script.py, and by the checks before a submission.
+behind its back. Called by script.py, and by the checks before a submission.
 """
 
 import re
@@ -109,7 +109,7 @@ def options_of(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
     ours = own_options(spec, run_dir, run_id)
     for key, value in spec.cluster.sbatch.items():
         check(key, value, f"in the profile {spec.cluster.name}", SITE_DEFAULTS)
-    merged = overlay(overlay(spec.cluster.sbatch, ours), asked_for(spec.resources.slurm))
+    merged = overlay(overlay(spec.cluster.sbatch, ours), parse_asked(spec.resources.slurm))
     # ours first, in the order of people
     return {key: merged[key] for key in (*ours, *merged) if key in merged}
 
@@ -121,7 +121,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
     options: dict[str, str | None] = {
         "job-name": job_name(spec, run_id),
         "output": log_pattern(run_dir),
-        "open-mode": "append",  # a requeued job goes on in the same log
+        "open-mode": "append",  # a requeued job continues the same log
         "nodes": str(resources.nodes),
         "ntasks-per-node": str(tasks),
         "cpus-per-task": str(cpus),
@@ -174,13 +174,13 @@ def gpu_options(spec: RunSpec) -> dict[str, str | None]:
     return {spec.cluster.gpu_directive: f"{kind}:{number}" if kind else str(number)}
 
 
-def asked_for(words: Collection[str]) -> dict[str, str]:
+def parse_asked(words: Collection[str]) -> dict[str, str]:
     """The options that a user gave with `--slurm`."""
     options: dict[str, str] = {}
     for word in words:
         key, equals, value = word.removeprefix("--").partition("=")
         if equals and not value:
-            raise Refused(f"--slurm {shortened(word)} has no value", "write --slurm KEY=VALUE")
+            raise Refused(f"--slurm {shorten(word)} has no value", "write --slurm KEY=VALUE")
         check(key, value, "by --slurm", ())
         options[key] = value
     return options
@@ -190,7 +190,7 @@ def check(key: str, value: str, origin: str, allowed: Collection[str]) -> None:
     """Refuse a name that sbatch does not have, or that is not for the user to set."""
     if not NAME.fullmatch(key):
         raise Refused(
-            f"{shortened(key)} is not the long name of an sbatch option",
+            f"{shorten(key)} is not the long name of an sbatch option",
             "write --slurm KEY=VALUE, e.g. --slurm comment=hello",
         )
     for own, instead in OWN.items():
@@ -214,13 +214,13 @@ def directive(key: str, value: str) -> str:
     """One #SBATCH line that sbatch reads as it is meant, or a refusal."""
     if not value.isprintable():
         raise Refused(
-            f"{key} = {shortened(value)} can't be written into a job script",
+            f"{key} = {shorten(value)} can't be written into a job script",
             "use printable characters",
         )
     longest, length = LONGER.get(key, LONGEST), len(value.encode())
     if length > longest:
         raise Refused(
-            f"{key} = {shortened(value)} has {length} bytes", f"Slurm takes at most {longest}"
+            f"{key} = {shorten(value)} has {length} bytes", f"Slurm takes at most {longest}"
         )
     if not value:
         return f"#SBATCH --{key}"
@@ -230,7 +230,7 @@ def directive(key: str, value: str) -> str:
     return f'#SBATCH --{key}="{escaped}"'
 
 
-def shortened(value: str) -> str:
+def shorten(value: str) -> str:
     return repr(value) if len(value) <= 60 else f"{value[:60]!r}..."
 
 

@@ -153,7 +153,7 @@ exit 124
 """
 
 
-def scaled(spec: RunSpec, at_once: int) -> RunSpec:
+def scale(spec: RunSpec, at_once: int) -> RunSpec:
     """What the job of a pack asks for: so many runs side by side."""
     if not find_launcher(spec.cluster.launcher).shares_jobs:
         raise Refused(
@@ -187,7 +187,7 @@ def share_of(spec: RunSpec) -> dict[str, str]:
 
 def script(study: str, folder: Path, name: str, spec: RunSpec, count: int, at_once: int) -> str:
     """The text of the pack's script; `folder` has a link to each run, named by its number."""
-    of_job = options_of(scaled(spec, at_once), folder, "run")
+    of_job = options_of(scale(spec, at_once), folder, "run")
     options: Mapping[str, str] = {
         "job-name": name,
         "output": log_pattern(folder.parent, f"{folder.name}.log"),

@@ -80,7 +80,7 @@ def squeue(cluster: Cluster) -> dict[str, SlurmJob]:
 
 
 def sacct(cluster: Cluster, keys: Iterable[str]) -> dict[str, SlurmJob]:
-    """From the accounting data base. A site without one answers nothing: that is no error."""
+    """Ask the accounting data base. A site without one answers nothing, which is not an error."""
     # of an array the whole
     ids = sorted({key.partition(":")[0].partition("_")[0] for key in keys})
     found: dict[str, SlurmJob] = {}

@@ -134,7 +134,7 @@ class Slurm(Scheduler):
     def scale(self, spec: RunSpec, at_once: int) -> RunSpec:
         from rampup.schedulers.slurm import packs
 
-        return packs.scaled(spec, at_once)
+        return packs.scale(spec, at_once)
 
     def share(self, spec: RunSpec) -> Mapping[str, str]:
         from rampup.schedulers.slurm import packs

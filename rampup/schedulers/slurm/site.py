@@ -1,5 +1,5 @@
 """What a Slurm has: partitions, nodes, settings, who may use what. Asked with few calls, side by
-side; slurm.py judges.
+side; check.py and survey.py judge.
 
 Readers of Slurm's texts are pure functions. What a site hides (PrivateData) or does not have
 (accounting) comes back empty.
@@ -80,7 +80,7 @@ def check_that_it_answers(cluster: Cluster) -> None:
     seconds."""
     done = call(cluster, ["scontrol", "ping"], PING_S)
     if " is UP" not in done.stdout:
-        said = (done.stdout + done.stderr).strip().splitlines() or ["no word"]
+        said = (done.stdout + done.stderr).strip().splitlines() or ["no answer"]
         raise SchedulerError(
             f"Slurm (cluster {cluster.name}) is not reachable from this machine: {said[0]}",
             "scontrol ping",

@@ -27,8 +27,8 @@ cred_expire."""
 
 
 def survey(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
-    yield from shared_storage.runs(runs_root, cluster)
-    yield from shared_storage.software(cluster, package=True)
+    yield from shared_storage.check_runs(runs_root, cluster)
+    yield from shared_storage.check_software(cluster, package=True)
     try:
         yield from queue(cluster, runs_root)
     except RampupError as error:
@@ -57,7 +57,7 @@ def queue(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
     yield from slurm.judge_partitions(options, partitions)
     for partition in slurm.choose_partitions(options, partitions).values():
         mine = [one for one in nodes if one.partition == partition.name]
-        yield from described(partition, mine)
+        yield from describe(partition, mine)
         yield Finding(
             "preemption",
             "ok",
@@ -88,7 +88,7 @@ def smallest(cluster: Cluster) -> RunSpec:
     )
 
 
-def described(partition: Partition, nodes: list[Nodes]) -> Iterator[Finding]:
+def describe(partition: Partition, nodes: list[Nodes]) -> Iterator[Finding]:
     shapes = {(one.cpus, one.memory_mb, tuple(sorted(one.gpus.items()))) for one in nodes}
     limit = (
         "no time limit"

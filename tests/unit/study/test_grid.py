@@ -149,7 +149,7 @@ def test_values_are_put_into_the_command_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "it.toml").write_text('command = ["echo", "{pp}"]\n')
     request = Request(target="it.toml", settings=("p=1,2",))
     assert [
-        note.partition(" ")[0] for note in grid.unfilled(request, grid.points(request, tmp_path))
+        note.partition(" ")[0] for note in grid.find_unfilled(request, grid.points(request, tmp_path))
     ] == ["{pp}"]
 
 
@@ -166,7 +166,7 @@ def test_a_slip_in_a_command_is_noticed(
     tmp_path: Path, words: tuple[str, ...], noticed: list[str]
 ) -> None:
     request = Request(command=("python", "a.py", *words), settings=("learning_rate=1,2",))
-    notes = grid.unfilled(request, grid.points(request, tmp_path))
+    notes = grid.find_unfilled(request, grid.points(request, tmp_path))
     assert [note.partition(" ")[0] for note in notes] == noticed
 
 
