@@ -6,6 +6,7 @@ was made of them without a copy. So a batch that somebody keeps is never overwri
 to give anything back by hand. It imports no framework.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,7 @@ class Pool:
     def size(self, samples: int) -> int:
         """Return the bytes of the buffers for so many samples."""
         return sum(
-            _aligned(samples * _count(shape) * kind.itemsize) for shape, kind in self._fields
+            _aligned(samples * math.prod(shape) * kind.itemsize) for shape, kind in self._fields
         )
 
     def take(self, samples: int) -> Arrays:
@@ -41,7 +42,7 @@ class Pool:
         memory = np.asarray(_Lease(self._find_block(self.size(samples)), self))
         arrays, begin = [], 0
         for shape, kind in self._fields:
-            size = samples * _count(shape) * kind.itemsize
+            size = samples * math.prod(shape) * kind.itemsize
             arrays.append(memory[begin : begin + size].view(kind).reshape(samples, *shape))
             begin += _aligned(size)
         return tuple(arrays)
@@ -84,10 +85,3 @@ def _allocate(size: int) -> NDArray[np.uint8]:
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNED_BYTES) * ALIGNED_BYTES
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    found = 1
-    for length in shape:
-        found *= length
-    return found

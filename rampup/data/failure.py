@@ -21,6 +21,7 @@ def describe_failure(
     """Return the error to raise for a `read` of these samples that has failed."""
     if isinstance(error, RampupError) or not isinstance(error, Exception):
         return error
+    reader = getattr(reader, "source", reader)  # of decoded samples
     if len(indices) > 1:
         index, error = _find_failing(error, reader, indices, arrays)
     else:

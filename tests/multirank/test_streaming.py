@@ -37,6 +37,23 @@ CASES: dict[str, dict[str, Any]] = {
         "how": "killed after a pause",
         "every": "3steps",
     },
+    **{
+        f"{name}-{world}": {
+            **STREAMED,
+            "world": world,
+            "attempts": (world, world),
+            "ends": [13],
+            "stages": True,
+            "stage": "node",
+            **more,
+        }
+        for name, more in {
+            "decoded": {"decode": True},
+            "copied": {"entry": "train:Staged"},
+        }.items()
+        for world in (1, 2)
+    },
+    "nowhere-1": {"world": 1, "entry": "train:StreamedPlain", "stage": "node", "decode": True},
     "fails-2": {"world": 2, "entry": "train:StreamedPlain", "failing_rank": 1},
     "lightning-2": {"world": 2, "entry": "train:StreamedPlain", "loop": "lightning"},
 }
@@ -114,3 +131,33 @@ def test_a_vanished_file_is_named_and_all_ranks_end(cases: dict[str, Case]) -> N
     error = json.loads(second.read_text())
     assert error["message"] == "can't read /data/one.h5: No such file or directory"
     assert "put it back" in error["hint"]
+
+
+@pytest.mark.parametrize("name", ["decoded-1", "decoded-2", "copied-1", "copied-2"])
+def test_staged_data_trains_alike_also_when_it_is_resumed(
+    cases: dict[str, Case], name: str
+) -> None:
+    staged = cases[name]
+    assert_equal(cases[f"noisy-{staged.world}"].state(), staged.state())
+    first, second = (staged.run.attempt(number).event("data") for number in (1, 2))
+    assert first and second
+    assert first["staged_bytes"] > 0
+    assert second["hits"] > 0, "what the first attempt has staged is used again"
+    if staged.world == 1:
+        assert second["reads"] - second["hits"] < first["reads"] - first["hits"]
+
+
+@pytest.mark.parametrize("name", ["decoded-2", "copied-2"])
+def test_the_disk_is_empty_when_the_run_has_ended(cases: dict[str, Case], name: str) -> None:
+    disk = cases[name].disk
+    assert disk is not None
+    (own,) = disk.iterdir()
+    assert list(own.iterdir()) == []
+
+
+def test_without_a_disk_of_the_node_nothing_is_staged_and_a_line_says_so(
+    cases: dict[str, Case],
+) -> None:
+    case = cases["nowhere-1"]
+    assert "note: nothing is staged, the files themselves are read: no disk" in case.log(0)
+    assert_equal(case.state(), cases["plain-1"].state())

@@ -71,6 +71,15 @@ TORCH: dict[str, Setting] = {
     "read_ahead": Setting(
         "int", 256, "memory on each rank for samples that are read ahead, in MB", low=1
     ),
+    "stage": Setting(
+        "str",
+        "none",
+        "node: keep what a SampleReader reads on the node's own disk",
+        choices=("none", "node"),
+    ),
+    "decode": Setting(
+        "bool", False, "stage=node: keep decoded samples in place of copies of the files"
+    ),
     "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
     "monitor_mode": Setting(
         "str",

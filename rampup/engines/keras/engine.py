@@ -179,5 +179,4 @@ def open_data(job: Job, task: Task) -> tuple[Any, Any]:
         return train, validation
     from rampup.engines.keras.streams import open_streams  # not for data in memory
 
-    cpus = job.context.threads or 1
-    return open_streams(train, validation, job.settings, cpus, lambda: bool(job.stop.reason))
+    return open_streams(train, validation, job, lambda: bool(job.stop.reason))

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from rampup.core.settings import Settings
 from rampup.data.buffers import Arrays
 from rampup.data.order import permutation, shard
 from rampup.data.read_ahead import Indices, ReadAhead
@@ -24,6 +23,7 @@ from rampup.engines.keras.world import World
 from rampup.engines.pieces import Cut
 from rampup.engines.streams import limit_batch, open_readers
 from rampup.errors import RampupError
+from rampup.runtime.job import Job
 
 
 class StreamedData:
@@ -70,11 +70,11 @@ class StreamedData:
 
 
 def open_streams(
-    train: Any, validation: Any, settings: Settings, cpus: int, is_stopping: Callable[[], bool]
+    train: Any, validation: Any, job: Job, is_stopping: Callable[[], bool]
 ) -> tuple[Any, Any]:
     """Return training and validation data with each SampleReader replaced by its StreamedData."""
     found = (train, validation)
-    opened = open_readers(found, settings, cpus)
+    opened = open_readers(found, job, job.context.threads or 1)
     train, validation = (
         StreamedData(ahead, reader.fields, is_stopping) if ahead else reader
         for reader, ahead in zip(found, opened, strict=True)

@@ -27,6 +27,7 @@ from rampup.engines.torch.normalisation import build_cut
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
+from rampup.runtime.job import Job
 
 Piece = tuple[Any, int, int]
 """Samples, their number, and the number of samples of the whole global batch."""
@@ -35,8 +36,8 @@ Piece = tuple[Any, int, int]
 class Recipe:
     """A recipe with the methods of Target, which the engine calls."""
 
-    def __init__(self, task: Task, world: World) -> None:
-        self._task, self._world = task, world
+    def __init__(self, task: Task, world: World, job: Job) -> None:
+        self._task, self._world, self._job = task, world, job
         if task.settings.gradients == "flat":
             raise RampupError(
                 "gradients=flat is for engine=torch: Lightning has DDP", "leave it out"
@@ -45,7 +46,7 @@ class Recipe:
         warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
 
     def module(self) -> LightningModule:
-        return RecipeModule(self._task, self._world)
+        return RecipeModule(self._task, self._world, self._job)
 
     def data(self) -> None:
         """Return None: the module has its own loaders."""
@@ -74,10 +75,10 @@ class Recipe:
 class RecipeModule(LightningModule):
     """A task as a LightningModule."""
 
-    def __init__(self, task: Task, world: World) -> None:
+    def __init__(self, task: Task, world: World, job: Job) -> None:
         super().__init__()
         self.task, self.world, self.settings = task, world, task.settings
-        self.train_data, self.val_data = torch_parts.build_data(task)
+        self.train_data, self.val_data = torch_parts.build_data(task, job)
         model = task.model()
         if self.settings.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -70,7 +70,7 @@ class Training(Loop):
     def __init__(self, job: Job, task: Task, world: World) -> None:
         settings, phases = job.settings, job.phases
         phases.mark("start")
-        self.data, validation = torch_parts.build_data(task)
+        self.data, validation = torch_parts.build_data(task, job)
         phases.mark("data")
         super().__init__(job, world, len(self.data))
         self.world: World = world

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rampup.core.settings import Settings
 from rampup.data.read_ahead import Indices, ReadAhead
 from rampup.data.reader import Field
 from rampup.engines.streams import limit_batch, open_readers
+from rampup.runtime.job import Job
 
 
 class StreamedData:
@@ -48,10 +48,10 @@ class StreamedData:
         return limit_batch(self.ahead, batch_size)
 
 
-def open_streams(train: Any, validation: Any, settings: Settings) -> tuple[Any, Any]:
+def open_streams(train: Any, validation: Any, job: Job) -> tuple[Any, Any]:
     """Return training and validation data with each SampleReader replaced by its StreamedData."""
     found = (train, validation)
-    opened = open_readers(found, settings, torch.get_num_threads())
+    opened = open_readers(found, job, torch.get_num_threads())
     train, validation = (
         StreamedData(ahead, reader.fields) if ahead else reader
         for reader, ahead in zip(found, opened, strict=True)

@@ -277,6 +277,31 @@ class Reads(SampleReader):
             found[:] = array[indices]
 
 
+class InFiles(Reads):
+    """One file for each sample, which is read from where staging has put it."""
+
+    def __init__(self, data: TensorData, folder: Path) -> None:
+        super().__init__(data)
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        for index, x in enumerate(self._arrays[1]):
+            if not self._path(index).exists():
+                made = self._path(index).with_suffix(f".{os.environ['RANK']}.npy")
+                np.save(made, x)
+                made.rename(self._path(index))
+
+    def _path(self, index: int) -> Path:
+        return self._folder / f"{index:03}.npy"
+
+    def files(self) -> list[Path]:
+        return [self._path(index) for index in range(len(self))]
+
+    def read(self, indices: Any, out: Any) -> None:
+        super().read(indices, out)
+        for row, index in enumerate(indices):
+            out[1][row] = np.load(self.local_path(self._path(index)))
+
+
 class Streamed(Interrupted):
     """The same samples, read while the steps compute."""
 
@@ -286,6 +311,16 @@ class Streamed(Interrupted):
         pause_s = self.settings.get("pause_s", 0.0)
         fails = os.environ["RANK"] == str(self.settings.get("failing_rank"))
         return Reads(train, pause_s, fails), Reads(validation, pause_s)
+
+
+class Staged(Interrupted):
+    """The same samples in files."""
+
+    def data(self) -> Any:
+        train, validation = super().data()
+        assert validation is not None
+        folder = Path(os.environ["RAMPUP_RUN_DIR"])
+        return InFiles(train, folder / "train"), InFiles(validation, folder / "validation")
 
 
 class StreamedPlain(Streamed):
