@@ -7,6 +7,7 @@ RampupError                 exit 1    something failed
 ├── Refused                 exit 3    configuration or preflight: nothing was started
 ├── SchedulerError          exit 4    the scheduler refused or can't be reached
 ├── Superseded              exit 1    in a job: a newer attempt of the run has begun
+├── LostPeer                exit 1    in a job: another rank is gone, and its error counts
 ├── StorageError            exit 74   in a job: the run directory can't be written
 ├── NotFinished             exit 101  the run has not ended yet
 └── RunNotFound             exit 102  no such run
@@ -86,6 +87,10 @@ class Rejected(SchedulerError):
 
 class Superseded(RampupError):
     """A newer attempt of the run has begun: a process of an older one ends quietly."""
+
+
+class LostPeer(RampupError):
+    """Another rank of this attempt is gone; the run itself may be continued."""
 
 
 class NotFinished(RampupError):

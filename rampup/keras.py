@@ -5,11 +5,14 @@ defines nothing: it only exports. What does not depend on the engine is in `ramp
 """
 
 from rampup.data.order import permutation, shard
+from rampup.data.reader import Field, SampleReader
 from rampup.engines.keras.task import ArrayData, Data, Task
 
 __all__ = [
     "ArrayData",
     "Data",
+    "Field",
+    "SampleReader",
     "Task",
     "permutation",
     "shard",

@@ -7,12 +7,15 @@ exports. What does not depend on the engine is in `rampup.recipe`.
 from rampup.data.augment import Augment, draws
 from rampup.data.memory import TensorData
 from rampup.data.order import permutation, shard
+from rampup.data.reader import Field, SampleReader
 from rampup.engines.torch.task import Classifier, Data, Task
 
 __all__ = [
     "Augment",
     "Classifier",
     "Data",
+    "Field",
+    "SampleReader",
     "Task",
     "TensorData",
     "draws",

@@ -18,7 +18,7 @@ from typing import NoReturn
 import msgspec
 
 from rampup.core import moved
-from rampup.errors import Superseded
+from rampup.errors import LostPeer, Superseded
 from rampup.rundir.files import RunDir
 from rampup.runtime import failure
 from rampup.runtime.context import RankContext, read_context
@@ -43,6 +43,8 @@ def main(arguments: list[str]) -> int:
 def work(run: RunDir, context: RankContext) -> None:
     """Train as one rank. However it ends, what was measured is on the disk afterwards."""
     config, job = open_job(run, context)
+    is_over = False
+    """Whether the run has come to its end, or failed: a lost rank may come back."""
     try:
         job.progress.stage(f"importing {config['engine']}")
         engine = importlib.import_module(f"rampup.engines.{config['engine']}.engine")
@@ -50,8 +52,15 @@ def work(run: RunDir, context: RankContext) -> None:
             moved.install()
         target = engine.load_target(config, job.settings)
         job.progress.stage("reading data")
-        _record_end(job, engine.train(job, target))
+        outcome = engine.train(job, target)
+        _record_end(job, outcome)
+        is_over = not outcome.stopped
+    except Exception as error:
+        is_over = not isinstance(error, Superseded | LostPeer)
+        raise
     finally:
+        for leave in job.leaving:
+            leave(is_over)
         job.close()
 
 

@@ -91,6 +91,8 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which Slurm, where it is not the machine's own."""
     slurm_cluster: str | None = None
     """Which of several clusters that one Slurm serves (sbatch --clusters)."""
+    local_disk: str | None = None
+    """The nodes' own disk, for stage=node; variables of the job, such as $USER, may be in it."""
     shared: list[str] = []
     """Directories that every node sees, where the file system's type does not tell."""
     partition: str | None = None

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rampup import __version__
 from rampup.core import hardware
 from rampup.core.settings import Settings
-from rampup.errors import RampupError, Superseded, nearest
+from rampup.errors import LostPeer, RampupError, Superseded, nearest
 from rampup.rundir.checkpoints import Checkpoint
 from rampup.rundir.records import Record
 from rampup.runtime.checkpoints.saving import Snapshot
@@ -319,7 +319,7 @@ def mentions(error: BaseException, signs: Iterable[str]) -> bool:
 
 
 def lost_peer(rank: int) -> RampupError:
-    return RampupError(
+    return LostPeer(
         f"rank {rank} lost contact with another rank", "see the error of the rank that failed first"
     )
 

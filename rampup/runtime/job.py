@@ -7,6 +7,7 @@ through this record.
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rampup.core.settings import Settings
@@ -42,6 +43,10 @@ class Job:
     """For an engine that has pictures or PR curves; rows of metrics get there by themselves."""
     smoke: bool = False
     """A trial: one step in each attempt."""
+    local_disk: str = ""
+    """The nodes' own disk, as the cluster's profile names it."""
+    leaving: list[Callable[[bool], None]] = field(default_factory=list)
+    """What to call when this rank is done: with true when the run will not be continued."""
 
     def write_evaluation(self, record: Record) -> None:
         """Replace the result of the validation before by the last one; by rank 0 alone."""
@@ -106,6 +111,7 @@ def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
         phases=Phases(context.started),
         tensorboard=tensorboard,
         smoke=bool(config.get("smoke")),
+        local_disk=config.get("cluster", {}).get("local_disk") or "",
     )
     sample_this_node(context)
     return config, job

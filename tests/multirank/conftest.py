@@ -45,14 +45,16 @@ class Case:
         loop: str = "",
         recipe: str = "",
         killed_at_sync: int = 0,
+        stages: bool = False,
         **train: Any,
     ) -> None:
         """`attempts` names the number of ranks of each attempt, when there are several; `loop` the
         engine that drives a torch recipe; `recipe` one of our own; `killed_at_sync` counts the
-        files that the first attempt brings to the disk."""
+        files that the first attempt brings to the disk; `stages` gives the node a disk of its own."""
         self.run, self.world, self.limit, self.every = RunDir(folder), world, limit, every
         self.worlds, self.killed_at_sync = attempts or (world,), killed_at_sync
         self.codes: list[int] = []
+        self.disk = folder.with_name(f"{folder.name}-disk") if stages else None
         self.entry, self.engine, self.recipe = entry, engine, recipe
         self.loop = loop or engine
         self.train = (
@@ -79,6 +81,9 @@ class Case:
             "train": self.train,
             "resources": {"gpus_per_node": 0},
         }
+        if self.disk:
+            self.disk.mkdir()
+            config |= {"cluster": {"local_disk": str(self.disk)}}
         config |= {"checkpoint": {"every": self.every, "keep": 2}}
         if self.recipe:
             ours = load(self.recipe, HERE)

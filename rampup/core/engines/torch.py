@@ -61,6 +61,25 @@ TORCH: dict[str, Setting] = {
     "eval_batches": Setting(
         "int", None, "validate with this many batches per rank, for a test", low=1, optional=True
     ),
+    "readers": Setting(
+        "int",
+        None,
+        "threads that read the next samples of a SampleReader; default: half of the rank's CPUs",
+        low=1,
+        optional=True,
+    ),
+    "read_ahead": Setting(
+        "int", 256, "memory on each rank for samples that are read ahead, in MB", low=1
+    ),
+    "stage": Setting(
+        "str",
+        "none",
+        "node: keep what a SampleReader reads on the node's own disk",
+        choices=("none", "node"),
+    ),
+    "decode": Setting(
+        "bool", False, "stage=node: keep decoded samples in place of copies of the files"
+    ),
     "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
     "monitor_mode": Setting(
         "str",

@@ -77,7 +77,7 @@ def train(job: Job, task: Target | Task) -> TrainingResult:
         hardware.disable_malloc_trim()
     silence_lightning()
     with World(context, device) as world:
-        built = Recipe(task, world) if isinstance(task, Task) else task
+        built = Recipe(task, world, job) if isinstance(task, Task) else task
         precision = built.trainer()["precision"][:1]
         torch_device.check_precision(PRECISIONS.get(precision, "fp32"), device)
         seed_everything(settings.seed, workers=True, verbose=False)

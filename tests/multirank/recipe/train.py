@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rampup.torch import Classifier, Task, TensorData
+from rampup.torch import Classifier, Field, SampleReader, Task, TensorData
 
 WIDTH, CLASSES = 6, 3
 
@@ -256,3 +256,90 @@ class Endless(Traced):
 class Wordless(Traced):
     def evaluate(self, model: nn.Module, batch: Any) -> Any:
         return 0.5
+
+
+class Reads(SampleReader):
+    """Arrays in memory as if they lay in files: read sample by sample, with a pause if wanted."""
+
+    def __init__(self, data: TensorData, pause_s: float = 0.0, fails: bool = False) -> None:
+        self._arrays = [tensor.numpy() for tensor in data.tensors]
+        self._pause_s, self._fails = pause_s, fails
+        self.fields = tuple(Field(array.shape[1:], array.dtype) for array in self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    def read(self, indices: Any, out: Any) -> None:
+        if self._fails and (indices // 20 == 4).any():
+            raise FileNotFoundError(2, "No such file or directory", "/data/one.h5")
+        time.sleep(self._pause_s)
+        for array, found in zip(self._arrays, out, strict=True):
+            found[:] = array[indices]
+
+
+class InFiles(Reads):
+    """One file for each sample, which is read from where staging has put it."""
+
+    def __init__(self, data: TensorData, folder: Path) -> None:
+        super().__init__(data)
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        for index, x in enumerate(self._arrays[1]):
+            if not self._path(index).exists():
+                made = self._path(index).with_suffix(f".{os.environ['RANK']}.npy")
+                np.save(made, x)
+                made.rename(self._path(index))
+
+    def _path(self, index: int) -> Path:
+        return self._folder / f"{index:03}.npy"
+
+    def files(self) -> list[Path]:
+        return [self._path(index) for index in range(len(self))]
+
+    def read(self, indices: Any, out: Any) -> None:
+        super().read(indices, out)
+        for row, index in enumerate(indices):
+            out[1][row] = np.load(self.local_path(self._path(index)))
+
+
+class Streamed(Interrupted):
+    """The same samples, read while the steps compute."""
+
+    def data(self) -> Any:
+        train, validation = super().data()
+        assert validation is not None
+        pause_s = self.settings.get("pause_s", 0.0)
+        fails = os.environ["RANK"] == str(self.settings.get("failing_rank"))
+        return Reads(train, pause_s, fails), Reads(validation, pause_s)
+
+
+class Staged(Interrupted):
+    """The same samples in files."""
+
+    def data(self) -> Any:
+        train, validation = super().data()
+        assert validation is not None
+        folder = Path(os.environ["RAMPUP_RUN_DIR"])
+        return InFiles(train, folder / "train"), InFiles(validation, folder / "validation")
+
+
+class StreamedPlain(Streamed):
+    """Without anything that is drawn at random."""
+
+    def model(self) -> nn.Module:
+        return Traced.model(self)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return Traced.loss(self, model, batch)
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
+        return Traced.evaluate(self, model, batch)
+
+
+class StreamedNamed(Named):
+    """A classifier, whose first validation batch is kept for the pictures."""
+
+    def data(self) -> Any:
+        train, validation = super().data()
+        assert validation is not None
+        return Reads(train), Reads(validation)

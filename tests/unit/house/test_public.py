@@ -16,7 +16,15 @@ PACKAGE = Path(rampup.__file__).parent
 TOP = PACKAGE.parent
 EXPORTED = {
     "rampup": ["Run", "__version__", "init"],
-    "rampup.keras": ["ArrayData", "Data", "Task", "permutation", "shard"],
+    "rampup.keras": [
+        "ArrayData",
+        "Data",
+        "Field",
+        "SampleReader",
+        "Task",
+        "permutation",
+        "shard",
+    ],
     "rampup.recipe": [
         "Needs",
         "RampupError",
@@ -35,6 +43,8 @@ EXPORTED = {
         "Classifier",
         "Data",
         "Task",
+        "Field",
+        "SampleReader",
         "TensorData",
         "draws",
         "permutation",
