@@ -124,9 +124,9 @@ def _how_to_get(plan: Plan, recipe: RecipeInfo, pip: str, *modules: str) -> str:
 
 
 def _needs_rampup(spec: RunSpec) -> bool:
-    """An engine does, and so do our own scripts."""
+    """An engine and a function do, and so do our own scripts."""
     ours = spec.recipe is not None and Path(spec.recipe.folder).parent == BUILTIN
-    return spec.kind == "engine" or ours
+    return spec.needs_rampup or ours
 
 
 def _in_venv(plan: Plan, recipe: RecipeInfo, path: str, needed: list[str]) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ def runs(root: Path, cluster: Cluster) -> Iterator[Finding]:
 
 def needed(spec: RunSpec) -> Iterator[Finding]:
     """What the job uses besides its run directory."""
-    yield from software(spec.cluster, package=spec.kind == "engine")
+    yield from software(spec.cluster, package=spec.needs_rampup)
     if spec.kind != "engine":
         yield from _seen(
             "working directory", Path(spec.cwd), spec.cluster, "start it from shared storage"
