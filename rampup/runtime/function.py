@@ -8,6 +8,7 @@ framework, joins no process group and takes no signal: all of that is the functi
 import io
 import linecache
 import pickle
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -25,6 +26,9 @@ from rampup.rundir.results import write_result
 from rampup.runtime import failure
 from rampup.runtime.context import read_context
 from rampup.runtime.exit import exit_now
+
+TERMINATED = 128 + signal.SIGTERM
+"""How rampup.init() lets a rank end that gets SIGTERM and does not look at should_stop."""
 
 
 class Call(NamedTuple):
@@ -103,20 +107,21 @@ def check_versions(info: FunctionInfo) -> None:
 
 
 def end_as_asked(asked: SystemExit, attempt: AttemptDir, rank: int) -> int:
-    """Return the exit code of a function that called sys.exit(); one that is not 0 is a failure with
-    a line."""
+    """Return the exit code of a function that called sys.exit(). One that is not 0 is a failure with
+    a line, but a rank that was ended because another one failed has nothing to report."""
     if asked.code in (None, 0):
         if rank == 0:
             write_result(attempt, RunDir(attempt.path.parent.parent).id, None)
         return 0
-    failure.record_failure(asked, attempt, rank)
-    if not isinstance(asked.code, int):
-        print(asked.code, file=sys.stderr)
+    if asked.code == TERMINATED:
+        return TERMINATED
+    report_exception(asked, attempt, rank)
     return asked.code if isinstance(asked.code, int) and 0 < asked.code < 256 else 1
 
 
 def report_exception(error: BaseException, attempt: AttemptDir, rank: int) -> int:
     """Report what the function raised, as Python would have done, and return the exit code."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this rank ends by itself, and is heard
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next  # the function's own frames
     failure.record_failure(error, attempt, rank)
