@@ -24,6 +24,7 @@ from benchmarks import (
     first_step,
     images,
     keras,
+    launch,
     lightning,
     slurm,
     training,
@@ -44,6 +45,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "lightning": lambda profiles: lightning.lines(),
     "checkpoints": lambda profiles: checkpoints.lines(),
     "watching": watching.lines,
+    "launch": lambda profiles: launch.lines(),
     "slurm": lambda profiles: slurm.lines(),
 }
 

@@ -9,6 +9,7 @@ RampupError                 exit 1    something failed
 ├── Superseded              exit 1    in a job: a newer attempt of the run has begun
 ├── LostPeer                exit 1    in a job: another rank is gone, and its error counts
 ├── StorageError            exit 74   in a job: the run directory can't be written
+├── RunFailed               exit 100  the function of rampup.launch failed on a rank
 ├── NotFinished             exit 101  the run has not ended yet
 └── RunNotFound             exit 102  no such run
 
@@ -35,7 +36,8 @@ code      program               meaning
 rank.py runs without rampup and repeats its codes; a test compares them with these.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 STORAGE_FAILED = 74
 ENVIRONMENT_NOT_READY = 78
@@ -53,6 +55,7 @@ OUTCOME_CODES = {
 }
 """Exit codes of `wait` and of a foreground `run`, by the state of the run."""
 MOST_LISTED = 60
+NO_ERROR: Mapping[str, Any] = {}
 
 
 class RampupError(Exception):
@@ -91,6 +94,34 @@ class Superseded(RampupError):
 
 class LostPeer(RampupError):
     """Another rank of this attempt is gone; the run itself may be continued."""
+
+
+class RunFailed(RampupError):
+    """A run of `rampup.launch` has no result: it failed, was cancelled, or reached its time limit.
+
+    `rank`, `type`, `file` and `line` say where, as far as it is known; `state` is the state of the
+    run, `run` its id, and `traceback` the text that the rank printed.
+    """
+
+    exit_code = RUN_FAILED
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        run: str = "",
+        state: str = "failed",
+        rank: int | None = None,
+        error: Mapping[str, Any] = NO_ERROR,
+    ) -> None:
+        """`error` is what the rank recorded when it failed."""
+        super().__init__(message, hint)
+        self.run, self.state, self.rank = run, state, rank
+        self.type: str = error.get("type", "")
+        self.file: str = error.get("file", "")
+        self.line: int | None = error.get("line")
+        self.traceback: str = error.get("traceback", "")
 
 
 class NotFinished(RampupError):

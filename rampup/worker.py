@@ -7,13 +7,9 @@ failure leaves error-<rank>.json, one line and a hint or a traceback in the rank
 code.
 """
 
-import atexit
 import importlib
-import os
 import sys
-import threading
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
@@ -22,6 +18,7 @@ from rampup.errors import LostPeer, Superseded
 from rampup.rundir.files import RunDir
 from rampup.runtime import failure
 from rampup.runtime.context import RankContext, read_context
+from rampup.runtime.exit import exit_now
 from rampup.runtime.job import Job, TrainingResult, open_job
 
 
@@ -76,17 +73,6 @@ def _record_end(job: Job, outcome: TrainingResult) -> None:
         checkpoint=outcome.checkpoint,
         checkpoints=job.saving.cost.summarize(phases["wall"]),
     )
-
-
-def exit_now(code: int) -> NoReturn:
-    """End the process without unloading torch, which would take a second and free nothing more."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,16 @@ from rampup.config.tables import CHECKPOINT, RESOURCES, Table, find_synonym, rea
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
 from rampup.core.environment import absolute
-from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec, Setting, SettingType, Value
+from rampup.core.spec import (
+    Cluster,
+    FunctionInfo,
+    RecipeInfo,
+    Resources,
+    RunSpec,
+    Setting,
+    SettingType,
+    Value,
+)
 from rampup.core.units import parse_interval, parse_time_limit_s
 from rampup.errors import Refused, UsageError, nearest
 
@@ -62,6 +71,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     smoke: bool = False
     dev: bool = False
     """One batch of everything, on this machine."""
+    function: FunctionInfo | None = None
+    """Given to `rampup.launch` in place of a target or a command."""
 
 
 def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_cluster) -> RunSpec:
@@ -72,7 +83,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     command = tuple(request.command or table.get("command", ()))
     recipe = (
         None
-        if command
+        if command or request.function
         else load_recipe(recipe_name(request, table, file), base, collect_given(request, table))
     )
     profile = find("local" if request.dev else request.on or table.get("on", "local"))
@@ -127,7 +138,9 @@ def find_file(request: Request, cwd: Path) -> Path | None:
     """The user's own TOML: named as the target, or ./rampup.toml when there is no target at all."""
     if request.target is not None and request.target.endswith(".toml"):
         return (cwd / request.target).absolute()
-    if request.target is None and request.command is None and (cwd / "rampup.toml").is_file():
+    if request.target or request.command or request.function:
+        return None
+    if (cwd / "rampup.toml").is_file():
         return (cwd / "rampup.toml").absolute()
     return None
 
@@ -319,16 +332,16 @@ def make_spec(
     cwd: Path,
 ) -> RunSpec:
     cluster = override_cluster(cluster, tables["cluster"].values)
-    kind: Literal["engine", "script", "command"] = "command"
+    kind: Literal["engine", "script", "command", "function"] = "command"
+    if request.function is not None:
+        kind = "function"
     if recipe is not None:
         kind = "script" if recipe.engine == NO_ENGINE else "engine"
     resources = msgspec.convert(tables["resources"].values, Resources)
     if resources.time is not None:
         parse_time_limit_s(resources.time)  # refuse now what the launcher could not read
     check_every(kind, tables["checkpoint"])
-    name = clean_name(
-        request.name or table.get("name") or (recipe.name if recipe else command_name(command))
-    )
+    name = clean_name(request.name or table.get("name") or default_name(request, recipe, command))
     return RunSpec(
         name=f"{name}-dev" if request.dev else name,
         kind=kind,
@@ -344,6 +357,7 @@ def make_spec(
         config_file=str(file) if file else None,
         cwd=str(cwd.absolute()),
         smoke=request.smoke,
+        function=request.function,
     )
 
 
@@ -366,6 +380,13 @@ def check_every(kind: str, table: Table) -> None:
             f"checkpoint.every ({origin}) needs a recipe with an engine; a custom loop decides when to save",
             "call run.save(state, step) where you want it; docs/your-own-loop.md shows it",
         )
+
+
+def default_name(request: Request, recipe: RecipeInfo | None, command: Sequence[str]) -> str:
+    """The name of a run that its user has not named."""
+    if request.function is not None:
+        return request.function.name.rpartition(".")[2]
+    return recipe.name if recipe else command_name(command)
 
 
 def command_name(command: Sequence[str]) -> str:

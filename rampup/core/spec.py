@@ -177,14 +177,36 @@ class RecipeInfo(Struct, frozen=True, kw_only=True):
     """Modules that must be importable because of a setting, each with that setting."""
 
 
+class FunctionInfo(Struct, frozen=True, kw_only=True):
+    """A Python function that every rank calls: `rampup.launch`. The call itself, with its
+    arguments, lies in the run directory."""
+
+    name: str
+    """As people write it: pkg.mod.train, or train of a script or a notebook."""
+    by: Literal["path", "value"]
+    """Whether the ranks import it from the copy of its module, or the file has its code."""
+    code: list[str]
+    """The command that stands for it when its code is copied."""
+    folder: str
+    """The folder where its modules are imported from."""
+    path: list[str] = []
+    """The user's own folders of modules, the first that counts first."""
+    python: str = ""
+    """The minor version of Python that wrote the call, as 3.11."""
+    cloudpickle: str = ""
+    """The version that wrote the call; empty where Python's own pickle did."""
+    sha256: str = ""
+    """Of the file that holds the call."""
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """Everything that config/resolve.py resolved, each value with its origin."""
 
     name: str
-    kind: Literal["engine", "script", "command"]
+    kind: Literal["engine", "script", "command", "function"]
     recipe: RecipeInfo | None
     command: tuple[str, ...]
-    """The user's own argv; empty for a recipe."""
+    """The user's own argv; empty for a recipe and for a function."""
     train: dict[str, Value]
     resources: Resources
     cluster: Cluster
@@ -198,3 +220,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """A trial: one step, one checkpoint, one resume, in the debug queue."""
     timeouts_before: int = 0
     """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
+    function: FunctionInfo | None = None
+
+    @property
+    def needs_rampup(self) -> bool:
+        """Whether rampup must be importable where the ranks run."""
+        return self.kind in ("engine", "function")

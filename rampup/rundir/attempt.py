@@ -76,6 +76,22 @@ class AttemptDir:
         return self.path / "port-taken"
 
     @property
+    def result_file(self) -> Path:
+        """What the function of `rampup.launch` returned on rank 0: the value itself as JSON, or
+        where it is. Only its owner may read it."""
+        return self.path / "result.json"
+
+    @property
+    def result_arrays_file(self) -> Path:
+        """The arrays of that value."""
+        return self.path / "result.npz"
+
+    @property
+    def result_pickle_file(self) -> Path:
+        """A value that JSON and arrays can't hold, signed in result.json."""
+        return self.path / "result.pkl"
+
+    @property
     def again_file(self) -> Path:
         """Written by rank 0 when the ranks have stopped cleanly: one word, why."""
         return self.path / "again"

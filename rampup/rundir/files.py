@@ -80,6 +80,12 @@ class RunDir:
         return self.path / "rank.py"
 
     @property
+    def call_file(self) -> Path:
+        """The call that every rank makes, with its arguments, where `rampup.launch` started the
+        run. Only its owner may read it."""
+        return self.path / "call.pkl"
+
+    @property
     def code(self) -> Path:
         return self.path / "code"
 

@@ -91,6 +91,7 @@ CONFIG: Schema = {
     **dict.fromkeys(("train", "checkpoint", "origins"), is_table),
     "time_s": optional(is_number),
     "resources": RESOURCES,
+    "function": optional(is_table),
     "environment": {"modules": is_text_list, "env": is_text, "container": is_text_list},
     "cluster": {"name": is_text, "scheduler": is_text},
 }
@@ -123,9 +124,9 @@ EVENT: Schema = {
     "metrics": is_table,
 }
 ERROR: Schema = {
-    **dict.fromkeys(("type", "message", "hint", "traceback"), is_text),
+    **dict.fromkeys(("type", "message", "hint", "traceback", "file", "function"), is_text),
     "t": is_moment,
-    "rank": is_whole,
+    **dict.fromkeys(("rank", "line"), is_whole),
 }
 EVALUATION: Schema = {
     **dict.fromkeys(("step", "epoch"), is_whole),

@@ -27,6 +27,8 @@ from rampup.runs.plan import CheckedPlan, Plan, find_program, make_config, make_
 
 Take = Callable[[Sequence[str], Path, Path], Snapshot]
 """As `take` of runs/code.py: a command, where it runs, and where the copy of its code goes."""
+AddFiles = Callable[[RunDir], None]
+"""Writes further files of a run while nobody sees it yet."""
 NO_STUDY: Mapping[str, Any] = {"study": None}
 
 
@@ -38,17 +40,27 @@ def plan_new_run(spec: RunSpec, root: Path | None = None, run_id: str | None = N
     )
 
 
+def add_nothing(made: RunDir) -> None:
+    """A run has no further files, unless it calls a function."""
+
+
 def create_run(
-    checked: CheckedPlan, take_code: Take = take, study: Mapping[str, Any] = NO_STUDY
+    checked: CheckedPlan,
+    take_code: Take = take,
+    study: Mapping[str, Any] = NO_STUDY,
+    add_files: AddFiles = add_nothing,
 ) -> RunDir:
     """Make the directory of a run; `take_code` copies the user's code into it."""
-    with making_run(checked, take_code, study) as run:
+    with making_run(checked, take_code, study, add_files) as run:
         return run
 
 
 @contextmanager
 def making_run(
-    checked: CheckedPlan, take_code: Take, study: Mapping[str, Any] = NO_STUDY
+    checked: CheckedPlan,
+    take_code: Take,
+    study: Mapping[str, Any] = NO_STUDY,
+    add_files: AddFiles = add_nothing,
 ) -> Iterator[RunDir]:
     """Make the directory of a run, complete but hidden while the block runs. An error in the block
     leaves nothing."""
@@ -64,6 +76,7 @@ def making_run(
     }
     with rundir.create_run(run.path, identity, alone=study is NO_STUDY) as made:
         fill(made, plan, take_code)
+        add_files(made)
         yield run
 
 
@@ -82,6 +95,9 @@ def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
         code = describe_code(taken)
         if spec.recipe is not None:
             spec = use_copied_folder(spec, taken, RunDir(final).code)
+            argv = find_program(spec, final)
+        if spec.function is not None:
+            spec = use_copied_path(spec, taken, RunDir(final).code)
             argv = find_program(spec, final)
     config = make_config(spec, final, argv, builtin)
     rundir.fill_run(
@@ -130,6 +146,8 @@ def find_user() -> str:
 
 def find_own_script(spec: RunSpec) -> tuple[str, ...]:
     """The command whose code is kept; for a recipe in a user's own folder, its program there."""
+    if spec.function is not None:
+        return tuple(spec.function.code)
     if spec.recipe is None:
         return spec.command
     if is_target(spec.recipe.engine, spec.recipe.folder):
@@ -138,8 +156,10 @@ def find_own_script(spec: RunSpec) -> tuple[str, ...]:
 
 
 def find_start_folder(spec: RunSpec) -> Path:
-    """The folder in which that command is started: a user's class is imported from its project's
-    folder."""
+    """The folder in which that command is started: a user's class or function is imported from its
+    project's folder."""
+    if spec.function is not None:
+        return Path(spec.function.folder)
     of_class = spec.recipe is not None and is_target(spec.recipe.engine, spec.recipe.folder)
     return Path(spec.recipe.folder if spec.recipe and of_class else spec.cwd)
 
@@ -151,3 +171,15 @@ def use_copied_folder(spec: RunSpec, taken: Snapshot, code: Path) -> RunSpec:
         return spec
     inside = Path(spec.recipe.folder).relative_to(taken.root)
     return replace(spec, recipe=replace(spec.recipe, folder=str(code / inside)))
+
+
+def use_copied_path(spec: RunSpec, taken: Snapshot, code: Path) -> RunSpec:
+    """The folders of a function's modules as they are in the copy; others stay where they are."""
+    assert spec.function is not None
+    if taken.root is None:
+        return spec
+    path = []
+    for folder in map(Path, spec.function.path):
+        is_copied = folder.is_relative_to(taken.root)
+        path.append(str(code / folder.relative_to(taken.root)) if is_copied else str(folder))
+    return replace(spec, function=replace(spec.function, path=path))

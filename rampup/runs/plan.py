@@ -90,6 +90,9 @@ def find_program(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
     """The argv that every rank becomes; in a container, the one that it becomes there."""
     if spec.kind == "engine":
         return (environment.python_of(spec), "-P", "-m", "rampup.worker", str(run_dir))
+    if spec.kind == "function":
+        python = environment.python_of(spec)
+        return (python, "-P", "-m", "rampup.runtime.function", str(run_dir))
     if spec.kind == "script":
         assert spec.recipe is not None
         return (environment.python_of(spec), str(Path(spec.recipe.folder) / spec.recipe.entry))
@@ -112,6 +115,7 @@ def make_config(
         "folder": recipe.folder if recipe else None,
         "builtin": builtin,
         "command": list(spec.command),
+        "function": to_builtins(spec.function) if spec.function else None,
         "argv": list(argv),
         "environment": to_builtins(environment.of(spec, run_dir)),
         "cwd": spec.cwd,

@@ -23,7 +23,7 @@ from rampup.config.tables import RESOURCES, Table
 from rampup.config.targets import lightning as targets
 from rampup.core import environment
 from rampup.core.engines import is_target
-from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
+from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSpec
 from rampup.errors import Refused
 from rampup.rundir import locks, records, submissions
 from rampup.rundir.files import RunDir
@@ -34,6 +34,7 @@ from rampup.runs.create import (
     find_start_folder,
     pin_python,
     use_copied_folder,
+    use_copied_path,
 )
 from rampup.runs.plan import CheckedPlan, find_program, make_config
 from rampup.runs.state import state_of
@@ -88,6 +89,7 @@ def rebuild_spec(
         origins={**config["origins"], **asked},
         config_file=None,
         cwd=config["cwd"],
+        function=msgspec.convert(config.get("function"), FunctionInfo | None),
         timeouts_before=sum(
             attempt.read_again() in ("timeout", "asked") for attempt in run.attempts()
         ),
@@ -135,7 +137,7 @@ def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
 
 def rebuild_argv(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
     """A command stays what it was; but with another environment its `python` is another one too."""
-    if spec.recipe is not None:
+    if spec.recipe is not None or spec.function is not None:
         return find_program(spec, run.path)
     config = run.config
     argv, typed, now = tuple(config["argv"]), config["command"][0], environment.of(spec, run.path)
@@ -255,6 +257,9 @@ def replace_code(run: RunDir, spec: RunSpec, take: Take) -> tuple[RunSpec, tuple
         fresh.rename(run.code)
     if spec.recipe is not None:
         spec = use_copied_folder(spec, taken, run.code)
+        argv = find_program(spec, run.path)
+    if spec.function is not None:
+        spec = use_copied_path(spec, taken, run.code)
         argv = find_program(spec, run.path)
     records.write_json(
         run.env_file, {**records.read_json(run.env_file), "code": describe_code(taken)}

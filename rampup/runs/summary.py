@@ -154,8 +154,12 @@ def total_wall_s(run: RunDir) -> float | None:
 
 
 def command_of(run: RunDir) -> str:
-    """The command that starts the same run, by what was set on the command line."""
+    """The command that starts the same run, by what was set on the command line; for a function the
+    call in Python."""
     config = run.config
+    function = config.get("function")
+    if isinstance(function, dict):
+        return f"rampup.launch({function.get('name')}, ...)"
     own = config.get("command", [])
     origins = config.get("origins", {})
     files = [

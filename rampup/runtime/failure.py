@@ -8,14 +8,19 @@ its traceback. When not even the failure can be written, the exit code still tel
 import contextlib
 import os
 import sys
+import sysconfig
 import time
 import traceback
+from pathlib import Path
+from typing import Any
 
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir
 from rampup.rundir.records import write_json
 from rampup.runtime.storage import StorageError
 
+DEEPEST_FRAMES = 100
+"""Enough to find the line of the user's, also where a recursion has no end."""
 ANNOUNCES = ("in user code:", "Graph execution error:")
 """How messages of TensorFlow begin that have the cause on their last line."""
 
@@ -40,6 +45,7 @@ def record_failure(error: BaseException, attempt: AttemptDir, rank: int) -> None
         "type": type(error).__name__,
         "message": _message(error),
         "hint": hint,
+        **_locate(error),
     }
     # The disk may be what failed: then the exit code is all that is left, and the launcher knows
     # it.
@@ -48,6 +54,23 @@ def record_failure(error: BaseException, attempt: AttemptDir, rank: int) -> None
             attempt.error_file(rank),
             found | {"traceback": "".join(traceback.format_exception(error))},
         )
+
+
+def _locate(error: BaseException) -> dict[str, Any]:
+    """Return where in the user's own code the error came from; of a library's error the line that
+    called the library."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-DEEPEST_FRAMES)
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    if not own:
+        return {}
+    return {"file": own[-1].filename, "line": own[-1].lineno or 0, "function": own[-1].name}
+
+
+def _is_library(file: str) -> bool:
+    """Return whether a file belongs to Python, to an installed package, or to rampup."""
+    folders = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))
+    named = file.startswith("<") and not file.startswith("<ipython")
+    return named or "site-packages" in file or file.startswith(folders)
 
 
 def _message(error: BaseException) -> str:

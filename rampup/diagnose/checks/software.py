@@ -18,7 +18,7 @@ from rampup.config.recipes import HERE as BUILTIN
 from rampup.core import environment as software
 from rampup.core.engines.base import EngineInfo
 from rampup.core.finding import Finding
-from rampup.core.spec import RecipeInfo, RunSpec
+from rampup.core.spec import FunctionInfo, RecipeInfo, RunSpec
 from rampup.errors import RampupError
 from rampup.runs.plan import Plan
 
@@ -36,6 +36,17 @@ except RampupError as error:
     print(error.message, error.hint, sep="\\n")
 """
 """What every rank will say of the packages of its engine in that Python."""
+CALLABLE_BY = """
+import sys
+from importlib import metadata
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "none"
+print("%d.%d" % sys.version_info[:2], version("cloudpickle"), version("rampup"))
+"""
+"""What decides whether a Python can call a function that another one has sent."""
 ASK_WITHIN_S = 60.0
 OTHERS = "--env is the path of a venv, conda:NAME, container:IMAGE.sif, or none"
 
@@ -68,6 +79,8 @@ def environment(plan: Plan) -> Iterator[Finding]:
 def imports(plan: Plan) -> Iterator[Finding]:
     """A recipe's modules, and rampup itself, in the Python that will run it."""
     spec, recipe, engine = plan.spec, plan.spec.recipe, plan.engine
+    if spec.function is not None:
+        yield from _function(plan, spec.function)
     if recipe is None:
         return
     for cause, remedy in recipe.notes:
@@ -91,6 +104,36 @@ def imports(plan: Plan) -> Iterator[Finding]:
             yield _problem("software", cause, _how_to_get(plan, recipe, "pip", module))
     if engine is not None and engine.checks_versions:
         yield from _installed(engine)
+
+
+def _function(plan: Plan, info: FunctionInfo) -> Iterator[Finding]:
+    """The ranks have the Python and the cloudpickle that wrote the call."""
+    kind, path = software.kind_of(plan.software.env)
+    if kind != "venv":  # our own Python, or one that is seen in the job alone: the ranks compare
+        return
+    python = f"{path}/bin/python"
+    told, failure = _answer(python, CALLABLE_BY)
+    theirs, _, rest = told.strip().partition(" ")
+    pickler, _, ours = rest.partition(" ")
+    pip = f"{shlex.quote(python)} -m pip install"
+    if failure:
+        yield _problem("software", f"{python} can't be started here: {failure}", "env=PATH")
+    elif theirs != info.python:
+        yield _problem(
+            "software",
+            f"{python} is Python {theirs}, but {info.name} is sent from Python {info.python}",
+            f"create it again with Python {info.python}, or launch with Python {theirs}",
+        )
+    elif info.cloudpickle and pickler != info.cloudpickle:
+        yield _problem(
+            "software",
+            f"{python} has cloudpickle {pickler}, but {info.name} is sent with {info.cloudpickle}",
+            f"{pip} cloudpickle=={info.cloudpickle}",
+        )
+    elif ours == "none":
+        yield _problem(
+            "software", f"{python} has no rampup, which starts the function", f"{pip} rampup"
+        )
 
 
 def _installed(engine: EngineInfo) -> Iterator[Finding]:
@@ -124,9 +167,9 @@ def _how_to_get(plan: Plan, recipe: RecipeInfo, pip: str, *modules: str) -> str:
 
 
 def _needs_rampup(spec: RunSpec) -> bool:
-    """An engine does, and so do our own scripts."""
+    """An engine and a function do, and so do our own scripts."""
     ours = spec.recipe is not None and Path(spec.recipe.folder).parent == BUILTIN
-    return spec.kind == "engine" or ours
+    return spec.needs_rampup or ours
 
 
 def _in_venv(plan: Plan, recipe: RecipeInfo, path: str, needed: list[str]) -> Iterator[Finding]:

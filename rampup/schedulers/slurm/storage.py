@@ -68,7 +68,7 @@ def check_runs(root: Path, cluster: Cluster) -> Iterator[Finding]:
 
 def check_needed(spec: RunSpec) -> Iterator[Finding]:
     """What the job uses besides its run directory."""
-    yield from check_software(spec.cluster, package=spec.kind == "engine")
+    yield from check_software(spec.cluster, package=spec.needs_rampup)
     if spec.kind != "engine":
         yield from _seen(
             "working directory", Path(spec.cwd), spec.cluster, "start it from shared storage"

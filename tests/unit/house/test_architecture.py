@@ -38,6 +38,7 @@ CONTROL = {
     "sandbox": ("config",),
     "drill": ("diagnose", "sandbox"),
     "cli": ("study", "drill", "report", "export"),
+    "functions": ("cli",),
     "__main__": ("cli",),
 }
 JOB = {
@@ -50,7 +51,7 @@ ALLOWED = SHARED | CONTROL | JOB
 """Each room with the rooms below it: it may import those, and what they may import. The same list
 is drawn in docs/about/architecture.md."""
 PUBLIC = {
-    "__init__": ("runtime", "torch", "keras", "recipe"),
+    "__init__": ("runtime", "functions", "errors", "torch", "keras", "recipe"),
     "torch": ("engines",),
     "keras": ("engines",),
     "recipe": ("datasets",),

@@ -15,7 +15,7 @@ import rampup
 PACKAGE = Path(rampup.__file__).parent
 TOP = PACKAGE.parent
 EXPORTED = {
-    "rampup": ["Run", "__version__", "init"],
+    "rampup": ["Job", "Run", "RunFailed", "__version__", "attach", "init", "launch"],
     "rampup.keras": [
         "ArrayData",
         "Data",
@@ -95,7 +95,8 @@ def test_importing_it_loads_no_framework(name: str) -> None:
 
 
 def test_the_public_modules_are_attributes_of_the_package() -> None:
-    assert _run("import rampup; print(*dir(rampup))") == "Run __version__ init keras recipe torch"
+    names = "Job Run RunFailed __version__ attach init keras launch recipe torch"
+    assert _run("import rampup; print(*dir(rampup))") == names
     assert _run("import rampup; print(rampup.recipe.Needs())") == "Needs(modules={}, data=())"
     assert _run("import rampup; print(rampup.torch.Task.__name__)") == "Task"
     with pytest.raises(AttributeError, match="module 'rampup' has no attribute 'spec'"):
