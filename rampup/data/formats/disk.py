@@ -49,6 +49,14 @@ def truncated(path: str, detail: str) -> RampupError:
     )
 
 
+def changed(path: str) -> RampupError:
+    """Return the error for a file that is not what it was."""
+    return RampupError(
+        f"{path}: the file changed while a run reads it",
+        "let nothing write into the data during a run; then continue: rampup resume",
+    )
+
+
 def listed(paths: Iterable[str | Path], what: str) -> list[str]:
     """Return the paths as text, in the order given; none at all is a mistake."""
     if isinstance(paths, (str, Path)):
