@@ -8,6 +8,7 @@ from rampup.data.augment import Augment, draws
 from rampup.data.memory import TensorData
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
+from rampup.engines.torch.segmentation import Segmenter
 from rampup.engines.torch.task import Classifier, Data, Task
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Data",
     "Field",
     "SampleReader",
+    "Segmenter",
     "Task",
     "TensorData",
     "draws",

@@ -215,7 +215,7 @@ def draw_smooth(height: int, width: int, numbers: np.random.Generator) -> NDArra
 def add_vortex(canvas: Canvas, is_warm: bool) -> None:
     """Add a cyclone, or a low with a cold core, which differs only by the sign of the core."""
     numbers = canvas.numbers
-    radius = numbers.uniform(1.9, 2.9) * canvas.zoom
+    radius = numbers.uniform(2.2, 3.3) * canvas.zoom
     place = canvas.find_place(8, 28, 3 * radius)
     if place is None:
         return

@@ -59,7 +59,7 @@ def train(job: Job, task: Task) -> TrainingResult:
     torch_device.check_precision(settings.precision, device)
     if device.type == "cpu":
         hardware.disable_malloc_trim()
-    with World(context, device) as world:
+    with World(context, device, settings.get("backend", "auto")) as world:
         return Training(job, task, world).run()
 
 

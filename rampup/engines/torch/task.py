@@ -12,9 +12,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rampup.core.settings import Settings
+from rampup.engines.torch.lamb import Lamb
 from rampup.engines.torch.optimizers import lighten
 
-RULES = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+RULES = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "lamb": Lamb,
+}
 """By the setting `optimizer`."""
 
 
@@ -67,6 +73,14 @@ class Task:
         """
         raise NotImplementedError
 
+    def metrics(self, sums: Mapping[str, Tensor], samples: int) -> Mapping[str, float]:
+        """Return the metrics of a validation, from what `evaluate` gave, summed over all ranks.
+
+        Override it where a metric is not a mean over the samples. The names must not depend on the
+        values.
+        """
+        return {name: (total / samples).item() for name, total in sums.items()}
+
 
 class Classifier(Task):
     """A task that distinguishes classes.
@@ -115,13 +129,17 @@ def optimizer_of(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     places = {parameter.device.type for parameter in parameters}
-    fused = places <= {"cpu", "cuda"} or None
     rule: Any = RULES[settings.optimizer]
+    options: dict[str, Any] = {"weight_decay": settings.weight_decay}
+    if settings.optimizer == "sgd":
+        options["momentum"] = settings.momentum
+    else:
+        options["betas"] = tuple(settings.get("betas", (0.9, 0.999)))
+        options["eps"] = settings.get("eps", 1e-8)
+    if rule is not Lamb:
+        options["fused"] = places <= {"cpu", "cuda"} or None
     compiles = settings.get("compile") or settings.get("engine") == "lightning"
     if places == {"cpu"} and not compiles:
         rule = lighten(rule)
-    momentum = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
-    made: torch.optim.Optimizer = rule(
-        parameters, settings.lr, weight_decay=settings.weight_decay, fused=fused, **momentum
-    )
+    made: torch.optim.Optimizer = rule(parameters, settings.lr, **options)
     return made
