@@ -1,8 +1,7 @@
 """DeepCam's files: HDF5, one sample each, in the folders train and validation beside a stats.h5.
 
-generate.py writes them, stats.py reads their maps, and the recipe asks `look_at` before a run
-starts. h5py is imported only where a file is opened. Which variables and classes there are says
-weather.py.
+generate.py writes them, stats.py reads their maps. The recipe asks `check_deepcam` before a run is
+submitted and `read_deepcam` when it starts. numpy and h5py are imported only where a file is opened.
 """
 
 from pathlib import Path
@@ -21,16 +20,24 @@ TRAIN, VALIDATION = "train", "validation"
 STATS = "stats.h5"
 STATISTICS = ("mean", "sqmean", "minval", "maxval")
 """What stats.h5 has of each variable, besides the number of samples."""
-VARIABLES = 16
+VARIABLES = (
+    *("TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL", "T200", "T500", "PRECT"),
+    *("TS", "TREFHT", "Z1000", "Z200", "ZBOT"),
+)
+"""The channels of a sample, in their order."""
+CLASSES = ("background", "cyclone", "river")
+"""In the order of the labels."""
 GET_H5PY = "pip install 'rampup[data]'"
 
 
-class Layout(NamedTuple):
-    """What all files of a set have in common, and how many there are."""
+class DeepCam(NamedTuple):
+    """A set: its files, and what they have in common."""
 
     height: int
     width: int
-    label_type: str
+    lowest: tuple[float, ...]
+    """The smallest value of each variable, over the training samples."""
+    highest: tuple[float, ...]
     train: list[Path]
     validation: list[Path]
 
@@ -48,41 +55,51 @@ def list_samples(folder: Path) -> list[Path]:
     return sorted(folder.glob("data-*.h5"))
 
 
-def look_at(folder: Path) -> Layout:
-    """Return what is in a folder, or refuse it with what to type. Only one file is opened."""
+def check_deepcam(folder: Path) -> None:
+    """Refuse a folder that is not a set of DeepCam, with what to type. No file is opened."""
     if not folder.is_dir():
         raise Refused(
             f"DeepCam's data: there is no folder {folder}",
             "rampup fetch deepcam-demo makes a small set, which is used without data=",
         )
-    found = {}
     for part in (TRAIN, VALIDATION):
-        found[part] = list_samples(folder / part)
-        if not found[part]:
+        if next((folder / part).glob("data-*.h5"), None) is None:
             raise Refused(
                 f"DeepCam's data: {folder / part} has no file data-*.h5",
                 "data= is the folder that contains train/, validation/ and stats.h5",
             )
-    read_stats(folder)
-    first = found[TRAIN][0]
-    (height, width), label_type = _read_shapes(first)
-    return Layout(height, width, label_type, found[TRAIN], found[VALIDATION])
+    if not (folder / STATS).is_file():
+        raise Refused(f"DeepCam's data: {folder / STATS} is missing", how_to_make_stats(folder))
 
 
-def _read_shapes(path: Path) -> tuple[tuple[int, int], str]:
+def how_to_make_stats(folder: Path) -> str:
+    return f"rampup fetch deepcam --from {folder}, and then data=deepcam"
+
+
+def read_deepcam(folder: Path) -> DeepCam:
+    """Return what a set consists of. One sample and the statistics are opened."""
+    check_deepcam(folder)
+    train, validation = (list_samples(folder / part) for part in (TRAIN, VALIDATION))
+    height, width = _read_shape(train[0])
+    stats = read_stats(folder)
+    lowest, highest = (tuple(stats[name].tolist()) for name in ("minval", "maxval"))
+    return DeepCam(height, width, lowest, highest, train, validation)
+
+
+def _read_shape(path: Path) -> tuple[int, int]:
     with open_file(path) as content:
         for name in (DATA, LABELS):
             if name not in content:
                 raise Refused(
-                    f"{path} has no {name}", "a sample of DeepCam has climate/data and labels_0"
+                    f"{path} has no {name}", f"a sample of DeepCam has {DATA} and {LABELS}"
                 )
         shape = content[DATA].shape
-        if len(shape) != 3 or shape[2] != VARIABLES or content[LABELS].shape != shape[:2]:
+        if len(shape) != 3 or shape[2] != len(VARIABLES) or content[LABELS].shape != shape[:2]:
             raise Refused(
                 f"{path}: {DATA} has the shape {shape}, {LABELS} {content[LABELS].shape}",
-                f"they must be (height, width, {VARIABLES}) and (height, width)",
+                f"they must be (height, width, {len(VARIABLES)}) and (height, width)",
             )
-        return (int(shape[0]), int(shape[1])), str(content[LABELS].dtype)
+        return int(shape[0]), int(shape[1])
 
 
 def open_file(path: Path) -> Any:
@@ -101,15 +118,15 @@ def read_stats(folder: Path) -> "dict[str, NDArray[np.float64]]":
     import numpy as np
 
     path = folder / STATS
-    make = f"rampup fetch deepcam --from {folder}, then: data=deepcam"
-    if not path.is_file():
-        raise Refused(f"DeepCam's data: {path} is missing", make)
     with open_file(path) as content:
         found = {}
         for name in STATISTICS:
             dataset = content.get(f"climate/{name}")
-            if dataset is None or dataset.shape != (VARIABLES,):
-                raise Refused(f"{path} has no climate/{name} of {VARIABLES} numbers", make)
+            if dataset is None or dataset.shape != (len(VARIABLES),):
+                raise Refused(
+                    f"{path} has no climate/{name} of {len(VARIABLES)} numbers",
+                    f"take it away, then: {how_to_make_stats(folder)}",
+                )
             found[name] = np.asarray(dataset, np.float64)
     return found
 

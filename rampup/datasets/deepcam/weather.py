@@ -12,11 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-CHANNELS = (
-    *("TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL", "T200", "T500", "PRECT"),
-    *("TS", "TREFHT", "Z1000", "Z200", "ZBOT"),
-)
-CLASSES = ("background", "cyclone", "river")
+from rampup.datasets.deepcam.files import VARIABLES
+
 BACKGROUND, CYCLONE, RIVER = range(3)
 TROPICS = 30.0
 """Degrees from the equator; the scales below are those of the points between."""
@@ -166,7 +163,7 @@ def make_sample(seed: int, index: int, height: int, width: int) -> Sample:
         add_patch(canvas)
     for name in ("TMQ", "QREFHT", "PRECT"):
         np.maximum(canvas.fields[name], 0, out=canvas.fields[name])
-    data = np.stack([canvas.fields[name] for name in CHANNELS], 2).astype(np.float32)
+    data = np.stack([canvas.fields[name] for name in VARIABLES], 2).astype(np.float32)
     return Sample(data, canvas.labels, canvas.relaxed)
 
 
