@@ -7,12 +7,15 @@ none has exactly one sample; what can't be cut so is refused before the first st
 torch, Lightning and Keras find the layer. Nothing in here imports a framework.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rampup.core.settings import Settings
-from rampup.data.order import piece
+from rampup.data.order import permutation, piece
 from rampup.errors import RampupError
 
 ENOUGH = 2
@@ -51,6 +54,23 @@ class Cut:
     def leaves_one(self, samples: int) -> bool:
         """Return whether a batch of this size has a piece of one sample where `least` is 1."""
         return samples < ENOUGH * self.ranks * self.pieces
+
+
+def pieces_to_come(
+    cut: Cut, rank: int, seed: int, samples: int, batch_size: int, first: int, last: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the samples of a rank's pieces from step `first` up to, not including, `last`.
+
+    Across the ends of epochs, so that data that is read ahead is ready when the next one begins.
+    """
+    steps = -(-samples // batch_size)
+    order, of_epoch = np.empty(0, np.int64), 0
+    for step in range(first, last):
+        epoch, low = step // steps + 1, step % steps * batch_size
+        if epoch != of_epoch:
+            order, of_epoch = permutation(seed, epoch, samples), epoch
+        for begin, end in cut.pieces_of(low, min(low + batch_size, samples), rank):
+            yield order[begin:end]
 
 
 def avoid_lone_samples(

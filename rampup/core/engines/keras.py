@@ -38,6 +38,7 @@ KERAS: dict[str, Setting] = {
             "eval_batch_size",
             "eval_batches",
         ),
+        *("readers", "read_ahead"),
         *("monitor", "monitor_mode", "target", "log_every"),
     )
 } | {

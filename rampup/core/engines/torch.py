@@ -90,6 +90,16 @@ TORCH: dict[str, Setting] = {
     "eval_batches": Setting(
         "int", None, "validate with this many batches per rank, for a test", low=1, optional=True
     ),
+    "readers": Setting(
+        "int",
+        None,
+        "threads that read the next samples of a SampleReader; default: half of the rank's CPUs",
+        low=1,
+        optional=True,
+    ),
+    "read_ahead": Setting(
+        "int", 256, "memory on each rank for samples that are read ahead, in MB", low=1
+    ),
     "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
     "monitor_mode": Setting(
         "str",

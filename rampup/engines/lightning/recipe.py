@@ -6,6 +6,7 @@ counts once, on any number of ranks. It knows nothing about checkpoints.
 """
 
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,13 +150,42 @@ class Pieces:
         steps: int = self._module.steps_per_epoch * self._module.settings.accumulate
         return steps
 
-    def __iter__(self) -> Iterator[Piece]:
-        settings, world = self._module.settings, self._module.world
-        size, pieces = len(self._data), settings.accumulate
-        order = torch.from_numpy(permutation(settings.seed, self._module.current_epoch + 1, size))
+    def __iter__(self) -> "PassOverPieces":
+        return PassOverPieces(self._module)
+
+
+class PassOverPieces(Iterator[Piece]):
+    """One epoch of pieces. Those that are skipped are not read."""
+
+    def __init__(self, module: RecipeModule) -> None:
+        settings, self._data = module.settings, module.train_data
+        size = len(self._data)
+        self._order = permutation(settings.seed, module.current_epoch + 1, size)
+        self._is_begun = False
+        self._places: deque[tuple[int, int, int]] = deque()
+        """The pieces to come, each with the samples of its whole batch."""
         for low in range(0, size, settings.batch_size):
             high = min(low + settings.batch_size, size)
-            found = self._module.cut.pieces_of(low, high, world.rank)
+            found = module.cut.pieces_of(low, high, module.world.rank)
             # Lightning counts as many in every step
-            for first, last in found + [(high, high)] * (pieces - len(found)):
-                yield self._data.batch(order[first:last]), last - first, high - low
+            found += [(high, high)] * (settings.accumulate - len(found))
+            self._places.extend((first, last, high - low) for first, last in found)
+
+    def skip(self, pieces: int) -> None:
+        """Leave out the pieces that were trained before this attempt."""
+        for _ in range(min(pieces, len(self._places))):
+            self._places.popleft()
+
+    def __next__(self) -> Piece:
+        plan = getattr(self._data, "plan", None)
+        if plan and not self._is_begun:  # data that is read while the steps compute
+            places = list(self._places)
+            plan(self._order[first:last] for first, last, _ in places if first < last)
+        self._is_begun = True
+        if not self._places:
+            raise StopIteration
+        first, last, whole = self._places.popleft()
+        if first == last:
+            return None, 0, whole
+        indices = torch.from_numpy(self._order[first:last])
+        return self._data.batch(indices), last - first, whole

@@ -199,6 +199,10 @@ class SkippedSampler:
         if is_map_style(self._loader):
             return self._begin_replaced(begin)
         batches = begin()
+        skip = getattr(batches, "skip", None)
+        if skip:  # without reading what is left out
+            skip(self._skip)
+            return batches
         for _ in range(self._skip):
             next(batches, None)
         return batches

@@ -19,6 +19,7 @@ from rampup.core.settings import Settings
 from rampup.data.order import permutation
 from rampup.engines import parts
 from rampup.engines.base import Loop
+from rampup.engines.pieces import pieces_to_come
 from rampup.engines.torch import device as torch_device
 from rampup.engines.torch import parts as torch_parts
 from rampup.engines.torch.evaluation import Evaluation
@@ -85,7 +86,9 @@ class Training(Loop):
         self.facts = self._facts()
         self.state = State(self.model, self.optimizer, self.scaler, self.loss, world, settings.seed)
         phases.mark("start")
-        self.evaluation = Evaluation(task, called, validation, world, self.autocast)
+        self.evaluation = Evaluation(
+            task, called, validation, world, self.autocast, self._is_stopping
+        )
         phases.mark("evaluation")
         parts.check_monitor(settings.monitor, self.evaluation.metrics)
         self.cut = build_cut(task, self.model, self.data, world, self.autocast)
@@ -98,6 +101,19 @@ class Training(Loop):
 
     def begin(self) -> None:
         self.insight.begin()
+        plan = getattr(self.data, "plan", None)
+        if plan:  # data that is read while the steps compute
+            settings, rank = self.settings, self.world.rank
+            plan(
+                pieces_to_come(
+                    *(self.cut, rank, settings.seed, self.samples, settings.batch_size),
+                    *(self.step, self.last_step),
+                ),
+                self._is_stopping,
+            )
+
+    def _is_stopping(self) -> bool:
+        return bool(self.job.stop.reason)
 
     def begin_epoch(self, epoch: int) -> None:
         self.order = torch.from_numpy(permutation(self.settings.seed, epoch, self.samples))

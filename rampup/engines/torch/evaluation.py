@@ -7,9 +7,10 @@ which engines/classes.py computes everything about the classes. The engines of t
 call it after each epoch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -50,17 +51,24 @@ class Evaluation:
         data: Data | None,
         world: World,
         autocast: torch.autocast,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._task, self._model, self._world, self._autocast = task, model, world, autocast
         self._batch_size: int = task.settings.eval_batch_size
         self._batches: int | None = task.settings.get("eval_batches")
         self._channels_last: bool = task.settings.channels_last
         self._data = data if data is not None and len(data) else None
+        self._plan: Callable[..., None] | None = getattr(self._data, "plan", None)
+        """Begins to read batches ahead, where the data is read sample by sample."""
+        self._is_stopping = is_stopping
+        tried = self._batch_size
+        if self._plan:
+            self._batch_size, tried = self._data.limit(self._batch_size), 1  # type: ignore[union-attr]
         self.counts: ClassCounts | None = None
         """The counts of the last validation over all ranks, for a classifier."""
         self.first_batch: FirstBatch | None = None
         """Set on rank 0, for a classifier and a segmenter."""
-        first = self._sum(0, min(self._batch_size, len(self._data))) if self._data else {}
+        first = self._sum(0, min(tried, len(self._data))) if self._data else {}
         self._sizes = {name: first[name].numel() for name in sorted(first)}
         self._names = list(self._means(first, 1)) if first else []
 
@@ -90,8 +98,12 @@ class Evaluation:
             high = min(high, low + self._batches * self._batch_size)
         sums = torch.zeros(sum(self._sizes.values()) + 1, dtype=torch.float64)
         sums[-1] = high - low
-        for begin in range(low, high, self._batch_size):
-            found = self._sum(begin, min(begin + self._batch_size, high))
+        begins = range(low, high, self._batch_size)
+        batches = [(begin, min(begin + self._batch_size, high)) for begin in begins]
+        if self._plan:
+            self._plan((np.arange(*batch) for batch in batches), self._is_stopping)
+        for begin, end in batches:
+            found = self._sum(begin, end)
             sums[:-1] += torch.cat([found[name] for name in self._sizes])
         added = self._world.all_reduce(sums.to(self._world.device)).cpu()
         *totals, count = torch.split(added, [*self._sizes.values(), 1])

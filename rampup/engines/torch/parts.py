@@ -5,12 +5,14 @@ task or its settings is reported before any time is spent on training.
 """
 
 import random
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rampup.core.settings import Settings
+from rampup.data.reader import SampleReader
 from rampup.engines import parts
 from rampup.engines.torch.batch_statistics import share_statistics
 from rampup.engines.torch.task import Data, Task
@@ -27,7 +29,14 @@ def seed_everything(seed: int) -> None:
 def build_data(task: Task) -> tuple[Data, Data | None]:
     # a split that is drawn must be the same on every rank, and after a resume
     seed_everything(task.settings.seed)
+    train: Any
+    validation: Any
     train, validation = task.data()
+    if isinstance(train, SampleReader) or isinstance(validation, SampleReader):
+        from rampup.engines.torch.streams import open_streams  # not for data in memory
+
+        found = (train, validation)
+        train, validation = open_streams(found, task.settings, torch.get_num_threads())
     if len(train) == 0:
         raise RampupError(
             f"data() of {type(task).__name__} gave no training samples", "check the recipe's data"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rampup.core.settings import Settings
+from rampup.data.reader import SampleReader
 from rampup.engines.torch.lamb import Lamb
 from rampup.engines.torch.optimizers import lighten
 
@@ -39,10 +40,10 @@ class Task:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def data(self) -> tuple[Data, Data | None]:
+    def data(self) -> tuple[Data | SampleReader, Data | SampleReader | None]:
         """Return training and validation data, the same on every rank.
 
-        Without validation data, set monitor=train_loss.
+        Of a SampleReader the next batches are read while a step computes. Without validation data, set monitor=train_loss.
         """
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rampup.torch import Classifier, Task, TensorData
+from rampup.torch import Classifier, Field, SampleReader, Task, TensorData
 
 WIDTH, CLASSES = 6, 3
 
@@ -256,3 +256,55 @@ class Endless(Traced):
 class Wordless(Traced):
     def evaluate(self, model: nn.Module, batch: Any) -> Any:
         return 0.5
+
+
+class Reads(SampleReader):
+    """Arrays in memory as if they lay in files: read sample by sample, with a pause if wanted."""
+
+    def __init__(self, data: TensorData, pause_s: float = 0.0, fails_at: int = -1) -> None:
+        self._arrays = [tensor.numpy() for tensor in data.tensors]
+        self._pause_s, self._fails_at = pause_s, fails_at
+        self.fields = tuple(Field(array.shape[1:], array.dtype) for array in self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    def read(self, indices: Any, out: Any) -> None:
+        if self._fails_at in indices:
+            raise FileNotFoundError(2, "No such file or directory", "/data/one.h5")
+        time.sleep(self._pause_s)
+        for array, found in zip(self._arrays, out, strict=True):
+            found[:] = array[indices]
+
+
+class Streamed(Interrupted):
+    """The same samples, read while the steps compute."""
+
+    def data(self) -> Any:
+        train, validation = super().data()
+        assert validation is not None
+        pause_s = self.settings.get("pause_s", 0.0)
+        fails = os.environ["RANK"] == str(self.settings.get("failing_rank"))
+        return Reads(train, pause_s, 99 if fails else -1), Reads(validation, pause_s)
+
+
+class StreamedPlain(Streamed):
+    """Without anything that is drawn at random."""
+
+    def model(self) -> nn.Module:
+        return Traced.model(self)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return Traced.loss(self, model, batch)
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
+        return Traced.evaluate(self, model, batch)
+
+
+class StreamedNamed(Named):
+    """A classifier, whose first validation batch is kept for the pictures."""
+
+    def data(self) -> Any:
+        train, validation = super().data()
+        assert validation is not None
+        return Reads(train), Reads(validation)

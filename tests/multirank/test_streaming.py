@@ -1,0 +1,104 @@
+"""Data that is read while the steps compute trains as data in memory does: the same batches, the
+same weights, the same validation, also when it is resumed in the middle of an epoch."""
+
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from .conftest import Case, Start
+from .test_resume import assert_equal
+from .test_steps import furthest, steps_of
+
+NOISY: dict[str, Any] = {"ends": [], "how": "stop", "accumulate": 2, "readers": 3}
+STREAMED = {**NOISY, "entry": "train:Streamed"}
+CASES: dict[str, dict[str, Any]] = {
+    "memory-1": {"world": 1},
+    **{f"plain-{world}": {"world": world, "entry": "train:StreamedPlain"} for world in (1, 2, 3)},
+    "named-memory": {"world": 2, "entry": "train:Named", "eval_batch_size": 7},
+    "named": {"world": 2, "entry": "train:StreamedNamed", "eval_batch_size": 7},
+    **{
+        f"noisy-memory-{world}": {**NOISY, "entry": "train:Interrupted", "world": world}
+        for world in (1, 2, 3)
+    },
+    **{f"noisy-{world}": {**STREAMED, "world": world} for world in (1, 2, 3)},
+    **{
+        f"stopped-{world}": {**STREAMED, "world": world, "attempts": (world,) * 3, "ends": [13, 14]}
+        for world in (1, 2, 3)
+    },
+    "slow-2": {
+        **STREAMED,
+        "world": 2,
+        "attempts": (2, 2),
+        "ends": [13],
+        "pause_s": 0.02,
+        "readers": 1,
+        "how": "killed after a pause",
+        "every": "3steps",
+    },
+    "lightning-2": {"world": 2, "entry": "train:StreamedPlain", "loop": "lightning"},
+}
+
+
+@pytest.fixture(scope="module")
+def cases(start: Start) -> dict[str, Case]:
+    found = start(CASES)
+    for name, case in found.items():
+        logs = [case.log(rank) for rank in range(case.worlds[-1])]
+        assert set(case.codes) == {0}, f"{name}: {logs}"
+    return found
+
+
+def test_on_one_rank_it_is_equal_to_data_in_memory_bit_for_bit(cases: dict[str, Case]) -> None:
+    assert_equal(cases["memory-1"].state(), cases["plain-1"].state())
+    assert cases["memory-1"].rows_without_times() == cases["plain-1"].rows_without_times()
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_with_random_numbers_it_is_equal_too(cases: dict[str, Case], world: int) -> None:
+    memory, streamed = cases[f"noisy-memory-{world}"], cases[f"noisy-{world}"]
+    assert_equal(memory.state(), streamed.state())
+    assert memory.rows_without_times() == streamed.rows_without_times()
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_any_number_of_ranks_trains_alike(cases: dict[str, Case], world: int) -> None:
+    one, several = cases["plain-1"], cases[f"plain-{world}"]
+    assert one.end["metrics"]["step"] == 20
+    assert furthest(one, several) < 1e-5
+    assert steps_of(several) == steps_of(one) == steps_of(cases["memory-1"])
+    for mine, theirs in zip(one.epochs(), several.epochs(), strict=True):
+        assert mine["val_accuracy"] == theirs["val_accuracy"]
+        assert mine["val_loss"] == pytest.approx(theirs["val_loss"], abs=1e-5)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_resumed_in_the_middle_of_an_epoch_it_is_equal(cases: dict[str, Case], world: int) -> None:
+    whole, parts = cases[f"noisy-{world}"], cases[f"stopped-{world}"]
+    assert [parts.run.attempt(number).resume_step() for number in (2, 3)] == [7, 14]
+    assert_equal(whole.state(), parts.state())
+    assert whole.rows_without_times() == parts.rows_without_times()
+
+
+def test_a_slow_reader_and_a_killed_rank_change_nothing(cases: dict[str, Case]) -> None:
+    assert cases["slow-2"].attempt.resume_step() == 6
+    assert_equal(cases["noisy-2"].state(), cases["slow-2"].state())
+
+
+def test_lightning_takes_the_same_batches(cases: dict[str, Case]) -> None:
+    assert steps_of(cases["lightning-2"]) == steps_of(cases["plain-2"])
+    assert furthest(cases["lightning-2"], cases["plain-2"]) < 1e-5
+
+
+def test_the_validation_counts_each_sample_once(cases: dict[str, Case]) -> None:
+    seen = {}
+    for name in ("named", "named-memory"):
+        batches = chain(*cases[name].traced("said"))
+        seen[name] = sorted(chain(*(ids for ids, *_ in batches)))
+    tried = [197, 197]  # one sample on each rank shows which metrics there are
+    assert seen["named"] == sorted(4 * list(range(197, 247)) + tried)
+    assert cases["named"].epochs()[-1]["val_f1"] == cases["named-memory"].epochs()[-1]["val_f1"]
+    assert (
+        cases["named"].attempt.evaluation()["samples"]
+        == (cases["named-memory"].attempt.evaluation()["samples"])
+    )
