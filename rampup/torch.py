@@ -5,6 +5,8 @@ exports. What does not depend on the engine is in `rampup.recipe`.
 """
 
 from rampup.data.augment import Augment, draws
+from rampup.data.formats.columns import Column
+from rampup.data.formats.hdf5 import HDF5Files
 from rampup.data.memory import TensorData
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
@@ -14,8 +16,10 @@ from rampup.engines.torch.task import Classifier, Data, Task
 __all__ = [
     "Augment",
     "Classifier",
+    "Column",
     "Data",
     "Field",
+    "HDF5Files",
     "SampleReader",
     "Segmenter",
     "Task",

@@ -86,6 +86,8 @@ class Evaluation:
     def shorten(self, row: dict[str, float]) -> dict[str, float]:
         """Return the part of a row that fits on a line; the rest is in the metrics."""
         long = {f"val_{name}" for name in CLASS_METRICS}
+        if isinstance(self._task, Segmenter):
+            long |= {name for name in row if name.startswith("val_iou_")}
         return {name: value for name, value in row.items() if name not in long}
 
     def run(self) -> dict[str, float]:

@@ -118,12 +118,15 @@ class Block(nn.Module):
         self.layers = nn.Sequential(*layers)
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or wide_in != wide_out:
-            skip = nn.Conv2d(wide_in, wide_out, 1, stride, bias=False)
+            # A 1x1 convolution with a stride takes every second pixel. Some versions of torch write
+            # beyond their memory in its backward pass on a CPU, in channels_last.
+            skip = nn.Conv2d(wide_in, wide_out, 1, bias=False)
             self.shortcut = nn.Sequential(skip, nn.BatchNorm2d(wide_out))
-        self.ends_with_relu = ends_with_relu
+        self.stride, self.ends_with_relu = stride, ends_with_relu
 
     def forward(self, features: Tensor) -> Tensor:
-        found = self.layers(features) + self.shortcut(features)
+        taken = features[:, :, :: self.stride, :: self.stride]
+        found = self.layers(features) + self.shortcut(taken)
         return torch.relu_(found) if self.ends_with_relu else found
 
 
