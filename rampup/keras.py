@@ -4,14 +4,18 @@ Recipes import this module on the job side, where it loads TensorFlow with Keras
 defines nothing: it only exports. What does not depend on the engine is in `rampup.recipe`.
 """
 
+from rampup.data.formats.columns import Column
+from rampup.data.formats.hdf5 import HDF5Files
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
 from rampup.engines.keras.task import ArrayData, Data, Task
 
 __all__ = [
     "ArrayData",
+    "Column",
     "Data",
     "Field",
+    "HDF5Files",
     "SampleReader",
     "Task",
     "permutation",

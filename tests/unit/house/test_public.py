@@ -18,8 +18,10 @@ EXPORTED = {
     "rampup": ["Run", "__version__", "init"],
     "rampup.keras": [
         "ArrayData",
+        "Column",
         "Data",
         "Field",
+        "HDF5Files",
         "SampleReader",
         "Task",
         "permutation",
@@ -43,8 +45,10 @@ EXPORTED = {
     "rampup.torch": [
         "Augment",
         "Classifier",
+        "Column",
         "Data",
         "Field",
+        "HDF5Files",
         "SampleReader",
         "Segmenter",
         "Task",
