@@ -5,6 +5,7 @@ imports a framework, and numpy is imported only when a function that reads data 
 nothing: it only exports.
 """
 
+from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.core.spec import Needs
 from rampup.datasets.deepcam.files import check_deepcam, read_deepcam
@@ -15,6 +16,7 @@ from rampup.datasets.sets import known_weights, weights_file, weights_name
 from rampup.errors import RampupError, Refused, nearest
 
 __all__ = [
+    "Benchmark",
     "Needs",
     "RampupError",
     "Refused",
