@@ -1,13 +1,14 @@
 """Public: what a recipe uses whichever engine it has, and what its settings check may use.
 
 A settings check runs on the login node, where no framework may be installed. So nothing here
-imports a framework, and numpy is imported only when `read_idx` or
-`read_digits` is called. This module defines
+imports a framework, and numpy is imported only when a function that reads data is called. This module defines
 nothing: it only exports.
 """
 
+from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.core.spec import Needs
+from rampup.datasets.deepcam.files import check_deepcam, read_deepcam
 from rampup.datasets.digits import read_digits
 from rampup.datasets.idx import read_idx
 from rampup.datasets.sets import folder as dataset_folder
@@ -15,13 +16,16 @@ from rampup.datasets.sets import known_weights, weights_file, weights_name
 from rampup.errors import RampupError, Refused, nearest
 
 __all__ = [
+    "Benchmark",
     "Needs",
     "RampupError",
     "Refused",
     "Settings",
+    "check_deepcam",
     "dataset_folder",
     "known_weights",
     "nearest",
+    "read_deepcam",
     "read_digits",
     "read_idx",
     "weights_file",

@@ -10,6 +10,7 @@ from rampup.data.formats.hdf5 import HDF5Files, HDF5Rows
 from rampup.data.memory import TensorData
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
+from rampup.engines.torch.segmentation import Segmenter
 from rampup.engines.torch.task import Classifier, Data, Task
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "HDF5Files",
     "HDF5Rows",
     "SampleReader",
+    "Segmenter",
     "Task",
     "TensorData",
     "draws",

@@ -41,11 +41,15 @@ def fetch(name: str, given: Path | None, tell: Tell, progress: Progress) -> Fetc
 
     data = named(name)
     target = cache_root() / data.name
+    if data.maker:
+        from rampup.datasets.making import make
+
+        return Fetched(target, make(data, target, given, tell, progress))
     if _is_verified(data, target):
         return Fetched(target, "")
     if target.exists():
         tell(f"{name} is here but damaged: it is replaced")
-    scratch = _make_scratch(target)
+    scratch = make_scratch(target)
     try:
         source = _fill_from_first(data, given, scratch / "ready", tell, progress)
         _install(data, scratch, target)
@@ -72,7 +76,7 @@ def _is_verified(data: DataSet, place: Path) -> bool:
     return True
 
 
-def _make_scratch(target: Path) -> Path:
+def make_scratch(target: Path) -> Path:
     """A hidden directory beside the target: the same file system, so that a rename is enough at the
     end."""
     import tempfile

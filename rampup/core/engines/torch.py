@@ -20,20 +20,40 @@ TORCH: dict[str, Setting] = {
     ),
     "batch_size": Setting("int", 100, "samples per optimizer step, over all ranks", low=1),
     "lr": Setting("float", 1e-3, "learning rate", low=0.0),
-    "optimizer": Setting("str", "adam", "rule of the update", choices=("adam", "adamw", "sgd")),
+    "optimizer": Setting(
+        "str", "adam", "rule of the update", choices=("adam", "adamw", "sgd", "lamb")
+    ),
     "momentum": Setting("float", 0.9, "momentum of sgd", low=0.0),
+    "betas": Setting("list", [0.9, 0.999], "decay of the two moments of adam, adamw and lamb"),
+    "eps": Setting("float", 1e-8, "adam, adamw and lamb: keeps the divisor from being 0", low=0.0),
     "weight_decay": Setting("float", 0.0, "weight decay", low=0.0),
     "schedule": Setting(
         "str",
         "constant",
         "how the rate falls after the warmup; onecycle: rise for a quarter of the run, then fall to 0",
-        choices=("constant", "cosine", "linear", "step", "onecycle"),
+        choices=("constant", "cosine", "linear", "step", "multistep", "onecycle"),
     ),
     "warmup_steps": Setting("int", 0, "steps in which the rate rises to lr", low=0),
+    "warmup_factor": Setting(
+        "float", 1.0, "more than 1: the warmup rises from lr to this multiple of it", low=1.0
+    ),
     "decay_epochs": Setting(
         "int", 30, "schedule=step: epochs between two drops of the rate", low=1
     ),
-    "decay_factor": Setting("float", 0.1, "schedule=step: factor of each drop", low=0.0),
+    "decay_factor": Setting(
+        "float", 0.1, "schedule=step or multistep: factor of each drop", low=0.0
+    ),
+    "milestones": Setting(
+        "list", [], "schedule=multistep: steps after the warmup at which the rate drops"
+    ),
+    "cosine_steps": Setting(
+        "int",
+        None,
+        "schedule=cosine: steps after the warmup until the rate is min_lr; none: the rest of the run",
+        low=1,
+        optional=True,
+    ),
+    "min_lr": Setting("float", 0.0, "schedule=cosine: the lowest rate", low=0.0),
     "accumulate": Setting(
         "int",
         1,
@@ -48,6 +68,15 @@ TORCH: dict[str, Setting] = {
         "fp32",
         "precision of the forward pass; weights stay fp32",
         choices=("fp32", "bf16", "fp16"),
+    ),
+    "batchnorm_group_size": Setting(
+        "int", 1, "ranks that share the batch statistics of batch normalisation", low=1
+    ),
+    "backend": Setting(
+        "str",
+        "auto",
+        "how ranks talk to each other; auto: nccl on GPUs, gloo elsewhere",
+        choices=("auto", "gloo", "nccl", "mpi"),
     ),
     "compile": Setting("bool", False, "compile the model with torch.compile"),
     "channels_last": Setting("bool", False, "memory layout that suits convolutions on images"),
@@ -98,4 +127,8 @@ class TorchInfo(EngineInfo):
 
     def find_needs(self, train: Mapping[str, object], ranks: int) -> EngineNeeds:
         by_lightning = train.get("engine") == "lightning"
-        return EngineNeeds(modules={"lightning": "engine=lightning"} if by_lightning else {})
+        backend = train.get("backend")
+        return EngineNeeds(
+            modules={"lightning": "engine=lightning"} if by_lightning else {},
+            mpi="backend=mpi" if backend == "mpi" and ranks > 1 else "",
+        )

@@ -76,7 +76,7 @@ def train(job: Job, task: Target | Task) -> TrainingResult:
     if device.type == "cpu":
         hardware.disable_malloc_trim()
     silence_lightning()
-    with World(context, device) as world:
+    with World(context, device, settings.get("backend", "auto")) as world:
         built = Recipe(task, world, job) if isinstance(task, Task) else task
         precision = built.trainer()["precision"][:1]
         torch_device.check_precision(PRECISIONS.get(precision, "fp32"), device)

@@ -294,8 +294,7 @@ class State:
         numbers.
         """
         if self._buffers:
-            buffers = list(self._trainer.lightning_module.buffers())
-            restore_buffers(self._buffers, buffers, self._world)
+            restore_buffers(self._buffers, self._trainer.lightning_module, self._world)
             self._buffers = []
         if self._random is not None:
             set_random_state(self._random, self._world.device)

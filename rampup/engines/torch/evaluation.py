@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from rampup.data.order import shard
 from rampup.engines.classes import THRESHOLDS, ClassCounts
+from rampup.engines.torch.batch_statistics import combine_over_ranks
 from rampup.engines.torch.device import move
+from rampup.engines.torch.segmentation import Segmenter
 from rampup.engines.torch.task import Classifier, Data, Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
@@ -27,7 +29,8 @@ CLASS_METRICS = ("precision", "recall", "f1")
 
 
 class FirstBatch(NamedTuple):
-    """The first batch of the validation data, and the scores that the model gave to it."""
+    """The first batch of the validation data, and the scores that the model gave to it: those of a
+    classifier, or of a segmenter, which are maps."""
 
     batch: Any
     scores: Tensor
@@ -64,30 +67,39 @@ class Evaluation:
         self.counts: ClassCounts | None = None
         """The counts of the last validation over all ranks, for a classifier."""
         self.first_batch: FirstBatch | None = None
-        """Set on rank 0, for a classifier."""
+        """Set on rank 0, for a classifier and a segmenter."""
         first = self._sum(0, min(tried, len(self._data))) if self._data else {}
         self._sizes = {name: first[name].numel() for name in sorted(first)}
+        self._names = list(self._means(first, 1)) if first else []
+
+    @property
+    def samples(self) -> int:
+        """The number of validation samples that there are."""
+        return len(self._data) if self._data is not None else 0
 
     @property
     def metrics(self) -> list[str]:
         class_metrics = CLASS_METRICS if CONFUSION in self._sizes else ()
-        return [f"val_{name}" for name in (*self._scalars(), *class_metrics)]
+        return [*self._names, *(f"val_{name}" for name in class_metrics)]
 
-    def _scalars(self) -> list[str]:
-        return [name for name in self._sizes if name not in (CONFUSION, REACHED)]
+    def _means(self, sums: Mapping[str, Tensor], samples: int) -> dict[str, float]:
+        """Return the task's own metrics, from its sums over so many samples."""
+        own = {name: total for name, total in sums.items() if name not in (CONFUSION, REACHED)}
+        found = self._task.metrics(own, samples)
+        return {f"val_{name}": float(value) for name, value in found.items()}
 
     def shorten(self, row: dict[str, float]) -> dict[str, float]:
         """Return the part of a row that fits on a line; the rest is in the metrics."""
         long = {f"val_{name}" for name in CLASS_METRICS}
+        if isinstance(self._task, Segmenter):
+            long |= {name for name in row if name.startswith("val_iou_")}
         return {name: value for name, value in row.items() if name not in long}
 
     def run(self) -> dict[str, float]:
         """Return the metrics of the current model, the same on every rank."""
+        combine_over_ranks(self._model, self._world)
         if self._data is None:
             return {}
-        self._world.average(
-            buffer for buffer in self._model.buffers() if buffer.is_floating_point()
-        )
         low, high = shard(len(self._data), self._world.rank, self._world.size)
         if self._batches is not None:
             high = min(high, low + self._batches * self._batch_size)
@@ -103,8 +115,7 @@ class Evaluation:
         added = self._world.all_reduce(sums.to(self._world.device)).cpu()
         *totals, count = torch.split(added, [*self._sizes.values(), 1])
         total = dict(zip(self._sizes, totals, strict=True))
-        means = {f"val_{name}": (total[name] / count).item() for name in self._scalars()}
-        return means | self._count_classes(total)
+        return self._means(total, round(count.item())) | self._count_classes(total)
 
     def _count_classes(self, total: Mapping[str, Tensor]) -> dict[str, float]:
         if CONFUSION not in total:
@@ -136,11 +147,13 @@ class Evaluation:
         }
 
     def _evaluate(self, batch: Any, begin: int) -> Any:
-        if not isinstance(self._task, Classifier):
+        if not isinstance(self._task, Classifier | Segmenter):
             return self._task.evaluate(self._model, batch)
         scores, labels = self._task.scores(self._model, batch)
         if begin == 0 and self._world.rank == 0:
             self.first_batch = FirstBatch(batch, scores, labels)
+        if isinstance(self._task, Segmenter):
+            return self._task.sums(scores, labels)
         return {
             **self._task.sums(scores, labels),
             **class_tables(scores, labels, len(self._task.classes)),

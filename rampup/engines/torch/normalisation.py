@@ -7,14 +7,16 @@ loss, only where a piece of one would come, and everything is put back after tha
 """
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from rampup.engines.pieces import Cut, avoid_lone_samples
+from rampup.engines.pieces import Cut, avoid_lone_samples, require_equal_pieces
 from rampup.engines.torch import device as torch_device
+from rampup.engines.torch.batch_statistics import GroupBatchNorm
 from rampup.engines.torch.state import preserve
 from rampup.engines.torch.task import Data, Task
 from rampup.engines.torch.world import World
@@ -34,7 +36,14 @@ def build_cut(
 
     settings = task.settings
     cut = Cut(world.size, settings.accumulate)
+    if shares_statistics(model.modules()):
+        require_equal_pieces(cut, len(data), settings)
     return avoid_lone_samples(cut, len(data), settings, find_layer)
+
+
+def shares_statistics(modules: Iterable[nn.Module]) -> bool:
+    """Return whether a layer normalises over several ranks, which then wait for each other."""
+    return any(isinstance(each, nn.SyncBatchNorm | GroupBatchNorm) for each in modules)
 
 
 def find_normalising(model: nn.Module, ranks: int) -> dict[str, _BatchNorm]:
@@ -44,7 +53,7 @@ def find_normalising(model: nn.Module, ranks: int) -> dict[str, _BatchNorm]:
     ranks, and each of them must have a part in every batch: none may be left out.
     """
     modules = dict(model.named_modules())
-    if ranks > 1 and any(isinstance(each, nn.SyncBatchNorm) for each in modules.values()):
+    if ranks > 1 and shares_statistics(modules.values()):
         return {}
     return {
         name: module

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
 from rampup.engines import parts
+from rampup.engines.torch.batch_statistics import share_statistics
 from rampup.engines.torch.task import Data, Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
@@ -51,6 +52,7 @@ def build_model(task: Task, world: World) -> nn.Module:
     if settings.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     world.broadcast([*model.parameters(), *model.buffers()])
+    model = share_statistics(model, settings.get("batchnorm_group_size", 1), world)
     seed_everything(parts.rank_seed(settings.seed, world.rank))
     return model.train()
 

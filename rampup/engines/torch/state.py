@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from rampup.engines import parts
+from rampup.engines.torch.batch_statistics import combine_buffers
 from rampup.engines.torch.parts import RunningLoss, seed_everything
 from rampup.engines.torch.world import World
 from rampup.runtime.checkpoints.saving import Snapshot
@@ -96,7 +97,7 @@ class State:
     def _restore_rank(self, ranks: list[dict[str, Tensor]], step: int) -> None:
         rank = self._world.rank
         buffers = [part["buffers"] for part in ranks]
-        restore_buffers(buffers, list(self._model.buffers()), self._world)
+        restore_buffers(buffers, self._model, self._world)
         if len(ranks) == self._world.size:
             restored = set_random_state(ranks[rank]["random"], self._world.device)
             if restored:
@@ -189,19 +190,16 @@ def unpack(data: Tensor, into: list[Tensor]) -> None:
         tensor.copy_(found)
 
 
-def restore_buffers(ranks: list[Tensor], into: list[Tensor], world: World) -> None:
-    """Give each rank its own buffers, or the mean of all if the number of ranks has changed."""
+def restore_buffers(ranks: list[Tensor], model: nn.Module, world: World) -> None:
+    """Give each rank its own buffers, or those of all combined if the number of ranks has
+    changed."""
+    into = list(model.buffers())
     if len(ranks) == world.size:
         unpack(ranks[world.rank], into)
-    else:
-        average(ranks, into)
-
-
-def average(packed: list[Tensor], into: list[Tensor]) -> None:
-    """Write the mean of what several ranks had; whole numbers are the first rank's."""
-    ranks = [_split(data, into) for data in packed]
-    for tensor, found in zip(into, zip(*ranks, strict=True), strict=True):
-        tensor.copy_(torch.stack(found).mean(0) if tensor.is_floating_point() else found[0])
+        return
+    combined = combine_buffers([_split(data, into) for data in ranks], model)
+    for tensor, found in zip(into, combined, strict=True):
+        tensor.copy_(found)
 
 
 def _split(data: Tensor, like: list[Tensor]) -> list[Tensor]:

@@ -11,11 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
+from rampup.engines.torch.lamb import Lamb
 from rampup.engines.torch.optimizers import lighten
 
-RULES = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+RULES = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "lamb": Lamb,
+}
 """By the setting `optimizer`."""
 
 
@@ -48,6 +55,13 @@ class Task:
         """Build the optimizer of the settings; override it for parameter groups or another rule."""
         return optimizer_of(self.settings, model)
 
+    def benchmark(self, optimizer: torch.optim.Optimizer, steps: int) -> Benchmark | None:
+        """Return the benchmark of MLPerf that this is, if it is one: then its log is written.
+
+        `steps` is how long the schedule of the learning rate is.
+        """
+        return None
+
     def augment(self, batch: Any, epoch: int) -> Any:
         """Return what a batch of the training data looks like in this epoch, counted from 1.
 
@@ -67,6 +81,14 @@ class Task:
         {"loss": ..., "accuracy": ...} become val_loss and val_accuracy.
         """
         raise NotImplementedError
+
+    def metrics(self, sums: Mapping[str, Tensor], samples: int) -> Mapping[str, float]:
+        """Return the metrics of a validation, from what `evaluate` gave, summed over all ranks.
+
+        Override it where a metric is not a mean over the samples. The names must not depend on the
+        values.
+        """
+        return {name: (total / samples).item() for name, total in sums.items()}
 
 
 class Classifier(Task):
@@ -116,13 +138,17 @@ def optimizer_of(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     places = {parameter.device.type for parameter in parameters}
-    fused = places <= {"cpu", "cuda"} or None
     rule: Any = RULES[settings.optimizer]
+    options: dict[str, Any] = {"weight_decay": settings.weight_decay}
+    if settings.optimizer == "sgd":
+        options["momentum"] = settings.momentum
+    else:
+        options["betas"] = tuple(settings.get("betas", (0.9, 0.999)))
+        options["eps"] = settings.get("eps", 1e-8)
+    if rule is not Lamb:
+        options["fused"] = places <= {"cpu", "cuda"} or None
     compiles = settings.get("compile") or settings.get("engine") == "lightning"
     if places == {"cpu"} and not compiles:
         rule = lighten(rule)
-    momentum = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
-    made: torch.optim.Optimizer = rule(
-        parameters, settings.lr, weight_decay=settings.weight_decay, fused=fused, **momentum
-    )
+    made: torch.optim.Optimizer = rule(parameters, settings.lr, **options)
     return made

@@ -17,22 +17,28 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from rampup.engines import parts
+from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
+MPI = "mpi"
 JOIN_LIMIT = timedelta(seconds=60)
 COLLECTIVE_LIMIT = timedelta(minutes=30)
 """How long the others wait while one rank saves or evaluates. The death of a rank is noticed at
 once, without it."""
 KNOCK_LIMIT = timedelta(seconds=30)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.25
+NO_MPI = (
+    "backend=mpi: this torch was built without MPI",
+    "backend=gloo, or a torch that was built with MPI, such as a site's own module",
+)
 LOST_PEER_SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe")
 
 
 class World:
-    def __init__(self, context: RankContext, device: torch.device) -> None:
+    def __init__(self, context: RankContext, device: torch.device, backend: str = "auto") -> None:
         self.rank, self.size = context.rank, context.world_size
         self.device = device
-        self.backend = "nccl" if device.type == "cuda" else "gloo"
+        self.backend = choose_backend(backend if self.size > 1 else "auto", device)
 
     def __enter__(self) -> "World":
         if self.size > 1:
@@ -91,6 +97,9 @@ class World:
     def _join(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+        if self.backend == MPI:
+            dist.init_process_group(MPI)  # it brings its own ranks, which _check compares with ours
+            return
         try:
             left = JOIN_LIMIT - (knock() if self.rank else timedelta())
             store, rank, size = next(rendezvous("env://", timeout=left))
@@ -102,9 +111,28 @@ class World:
             raise parts.cannot_join(self.rank, self.size, error, hint) from error
 
     def _check(self) -> None:
+        if dist.get_rank() != self.rank:  # what MPI says counts for it alone
+            raise RampupError(
+                f"rank {self.rank} is rank {dist.get_rank()} of MPI",
+                "start the ranks with --launcher pmix or mpirun",
+            )
         numbers = torch.tensor([float(self.rank), 1.0], device=self.device)
         sums = self.all_reduce(numbers).tolist()
         parts.check_world(sums, self.size, "RANK must be 0 to WORLD_SIZE - 1, each once")
+
+
+def choose_backend(wish: str, device: torch.device) -> str:
+    """Return the backend for `backend=auto|gloo|nccl|mpi`, or refuse one that can't work here."""
+    if wish == "auto":
+        return "nccl" if device.type == "cuda" else "gloo"
+    if wish == MPI and not dist.is_mpi_available():
+        raise RampupError(*NO_MPI)
+    if wish == "nccl" and device.type != "cuda":
+        raise RampupError(
+            f"backend=nccl moves data of GPUs, but this run computes on {device.type}",
+            "backend=auto",
+        )
+    return wish
 
 
 def knock(limit: timedelta = KNOCK_LIMIT) -> timedelta:

@@ -50,3 +50,25 @@ def test_one_cycle_rises_to_the_full_rate_and_falls_to_nothing(warmup: int, rise
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_one_cycle_of_a_few_steps(steps: int) -> None:
     assert all(0 < Schedule("onecycle", steps=steps).factor(step) <= 1 for step in range(steps))
+
+
+@pytest.mark.parametrize("kind", ["multistep", "cosine", "constant"])
+def test_a_warmup_to_a_multiple_rises_from_the_base_rate(kind: str) -> None:
+    schedule = Schedule(
+        kind, steps=100, warmup_steps=4, warmup_factor=3.0, milestones=(10,), cosine_steps=50
+    )
+    assert [schedule.factor(step) for step in range(4)] == pytest.approx([1.5, 2.0, 2.5, 3.0])
+    assert schedule.factor(4) == pytest.approx(3.0)
+
+
+def test_milestones_count_from_the_end_of_the_warmup() -> None:
+    schedule = Schedule("multistep", 100, warmup_steps=5, milestones=(20, 10), decay_factor=0.5)
+    factors = [schedule.factor(step) for step in (4, 5, 14, 15, 24, 25, 99)]
+    assert factors == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_cosine_falls_to_the_lowest_rate_and_stays() -> None:
+    schedule = Schedule("cosine", 100, warmup_steps=10, cosine_steps=40, lowest=0.2)
+    assert [schedule.factor(step) for step in (10, 30, 50, 51, 99)] == pytest.approx(
+        [1.0, 0.6, 0.2, 0.2, 0.2]
+    )

@@ -16,7 +16,6 @@ from rampup.engines.torch.state import (
     FILE,
     KeptMemory,
     State,
-    average,
     pack,
     preserve,
     random_state,
@@ -173,8 +172,6 @@ def test_buffers_of_several_ranks() -> None:
     into = [torch.zeros(2), torch.tensor(0)]
     unpack(pack(ranks[1]), into)
     assert (into[0].tolist(), into[1].item()) == ([3.0, 6.0], 5)
-    average([pack(rank) for rank in ranks], into)
-    assert (into[0].tolist(), into[1].item()) == ([2.0, 4.0], 4)
 
 
 def test_another_model_is_a_clear_error(tmp_path: Path) -> None:

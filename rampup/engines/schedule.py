@@ -1,0 +1,85 @@
+"""The learning rate of every step, as a factor of the base rate: one rule for all engines.
+
+`build_schedule` makes it from the settings. It is a pure function of the step, so a checkpoint
+holds nothing of it, and a resumed run continues with the same rates.
+"""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from rampup.core.settings import Settings
+
+RISE = 0.25
+"""kind=onecycle: the part of the run in which the rate rises."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate as a factor of the base rate."""
+
+    kind: str
+    steps: int
+    """The number of steps of the whole run."""
+    warmup_steps: int = 0
+    decay_steps: int = 1
+    """kind=step: the number of steps between two drops."""
+    decay_factor: float = 0.1
+    warmup_factor: float = 1.0
+    """Where the warmup ends, as a factor of the base rate. 1: it rises from nothing to the base
+    rate; more: from the base rate to that multiple of it. What follows falls from there."""
+    milestones: tuple[int, ...] = ()
+    """kind=multistep: where the rate drops, in steps after the warmup."""
+    cosine_steps: int | None = None
+    """kind=cosine: the number of steps after the warmup in which the rate falls to the lowest; None
+    for all that are left."""
+    lowest: float = 0.0
+    """kind=cosine: the lowest factor; the rate stays there."""
+
+    def factor(self, step: int) -> float:
+        """Return the factor of the update that follows `step` earlier ones.
+
+        The last step of the warmup has the full rate.
+        """
+        if self.kind == "onecycle":
+            return self._one_cycle(step)
+        if step < self.warmup_steps:
+            done = (step + 1) / self.warmup_steps
+            return done if self.warmup_factor == 1 else 1 + (self.warmup_factor - 1) * done
+        peak = self.warmup_factor if self.warmup_steps else 1.0
+        if self.kind == "constant":
+            return peak
+        if self.kind == "step":
+            return peak * float(self.decay_factor ** (step // self.decay_steps))
+        after = step - self.warmup_steps
+        if self.kind == "multistep":
+            drops = bisect_right(sorted(self.milestones), after)
+            return peak * float(self.decay_factor**drops)
+        left = max(1, self.steps - self.warmup_steps)
+        if self.kind == "linear":
+            return peak * (1 - after / left)
+        done = min(1.0, after / (self.cosine_steps or left))
+        return self.lowest + (peak - self.lowest) * 0.5 * (1 + math.cos(math.pi * done))
+
+    def _one_cycle(self, step: int) -> float:
+        """Rise to the full rate and fall to zero, in straight lines.
+
+        A warmup takes the place of the rise.
+        """
+        rise = self.warmup_steps or max(1, round(RISE * self.steps))
+        return min((step + 1) / rise, max(0, self.steps - step) / max(1, self.steps - rise + 1))
+
+
+def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
+    lowest = settings.get("min_lr") or 0.0
+    return Schedule(
+        kind=settings.schedule,
+        steps=settings.epochs * steps_per_epoch,
+        warmup_steps=settings.warmup_steps,
+        decay_steps=settings.decay_epochs * steps_per_epoch,
+        decay_factor=settings.decay_factor,
+        warmup_factor=settings.get("warmup_factor", 1.0),
+        milestones=tuple(settings.get("milestones", ())),
+        cosine_steps=settings.get("cosine_steps"),
+        lowest=min(1.0, lowest / settings.lr) if settings.lr else 0.0,
+    )
