@@ -16,8 +16,7 @@ from rampup.core.metrics import is_number
 from rampup.rundir import clocks, find
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
-from rampup.runs.jobs import observe
-from rampup.runs.state import states_of
+from rampup.runs.state import observe, states_of
 from rampup.study import columns as side_by_side
 from rampup.study.members import Study
 

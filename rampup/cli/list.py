@@ -16,8 +16,7 @@ from rampup.rundir import clocks, find
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
-from rampup.runs.jobs import Observation, observe
-from rampup.runs.state import State, states_of
+from rampup.runs.state import Observation, State, observe, states_of
 
 SHOWN = 20
 

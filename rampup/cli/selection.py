@@ -15,8 +15,7 @@ from rampup.cli import output
 from rampup.errors import OUTCOME_CODES, UsageError
 from rampup.rundir import find
 from rampup.rundir.files import RunDir
-from rampup.runs.jobs import observe
-from rampup.runs.state import State, state_of, states_of
+from rampup.runs.state import State, observe, state_of, states_of
 from rampup.schedulers.base import FRESH_S
 
 if TYPE_CHECKING:

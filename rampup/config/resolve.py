@@ -84,7 +84,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     recipe = (
         None
         if command or request.function
-        else load_recipe(recipe_name(request, table, file), base, collect_given(request, table))
+        else load_recipe(recipe_name(request, table, file), base, given(request, table))
     )
     profile = find("local" if request.dev else request.on or table.get("on", "local"))
     cluster, tables = profile.cluster, make_tables(recipe, profile)
@@ -125,7 +125,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     )
 
 
-def collect_given(request: Request, table: Mapping[str, Any]) -> dict[str, Any]:
+def given(request: Request, table: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting that the user has named, with its value or its text."""
     words = [text.partition("=") for text in request.settings]
     return {
@@ -331,7 +331,7 @@ def make_spec(
     file: Path | None,
     cwd: Path,
 ) -> RunSpec:
-    cluster = override_cluster(cluster, tables["cluster"].values)
+    cluster = overridden(cluster, tables["cluster"].values)
     kind: Literal["engine", "script", "command", "function"] = "command"
     if request.function is not None:
         kind = "function"
@@ -361,7 +361,7 @@ def make_spec(
     )
 
 
-def override_cluster(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
+def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
     """The site with what the user says of it today."""
     try:
         made = msgspec.convert({**msgspec.to_builtins(cluster), **values}, Cluster)

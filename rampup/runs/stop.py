@@ -6,7 +6,7 @@ from rampup.config.clusters import of_run
 from rampup.errors import Refused, SchedulerError
 from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
-from rampup.runs.jobs import find_job, find_submissions, observe
+from rampup.runs.state import find_job, find_submissions, observe
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.local import find_supervisor, stop_supervisor
 

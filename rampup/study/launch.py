@@ -22,8 +22,8 @@ from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.create import plan_new_run
-from rampup.runs.jobs import find_job, observe
 from rampup.runs.plan import make_plan
+from rampup.runs.state import find_job, observe
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.base import Scheduler
 from rampup.study.code import SharedCode

@@ -24,8 +24,7 @@ from rampup.rundir import submissions
 from rampup.rundir.files import RunDir, hidden_directory
 from rampup.runs import resume
 from rampup.runs.create import making_run, plan_new_run
-from rampup.runs.jobs import observe
-from rampup.runs.state import State, states_of
+from rampup.runs.state import State, observe, states_of
 from rampup.study.code import SharedCode
 from rampup.study.grid import Point
 

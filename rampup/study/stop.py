@@ -12,8 +12,7 @@ from rampup.core import processes
 from rampup.errors import SchedulerError
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
-from rampup.runs.jobs import find_job, observe
-from rampup.runs.state import state_of
+from rampup.runs.state import find_job, observe, state_of
 from rampup.runs.stop import cancel
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.local import CANCEL_WAIT_S

@@ -48,11 +48,11 @@ CLOSED = {"DRAIN": "takes no new jobs", "INACTIVE": "is closed"}
 def check_request(spec: RunSpec, run_dir: Path, script: str, inside: bool) -> Iterator[Finding]:
     """All that can be said of a run before it is submitted, the cheapest first; `inside`: within an
     allocation."""
-    for finding in shared_storage.check_runs(run_dir.parent, spec.cluster):
+    for finding in shared_storage.runs(run_dir.parent, spec.cluster):
         # of an allocation we may be the only node; if not, the ranks themselves name the node that
         # can't see it
         yield finding._replace(level="note") if inside and finding.level == "problem" else finding
-    yield from shared_storage.check_needed(spec)
+    yield from shared_storage.needed(spec)
     yield from check_allocated(spec) if inside else check_queued(spec, run_dir, script)
 
 

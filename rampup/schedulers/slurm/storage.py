@@ -53,7 +53,7 @@ class Mount(NamedTuple):
     type: str
 
 
-def check_runs(root: Path, cluster: Cluster) -> Iterator[Finding]:
+def runs(root: Path, cluster: Cluster) -> Iterator[Finding]:
     about = f"runs directory {root}"
     if is_shared(root, cluster.shared):
         yield Finding("runs-shared", "ok", f"{about}: shared with the nodes")
@@ -66,9 +66,9 @@ def check_runs(root: Path, cluster: Cluster) -> Iterator[Finding]:
     yield Finding("runs-shared", "problem", about, cause, remedy)
 
 
-def check_needed(spec: RunSpec) -> Iterator[Finding]:
+def needed(spec: RunSpec) -> Iterator[Finding]:
     """What the job uses besides its run directory."""
-    yield from check_software(spec.cluster, package=spec.needs_rampup)
+    yield from software(spec.cluster, package=spec.needs_rampup)
     if spec.kind != "engine":
         yield from _seen(
             "working directory", Path(spec.cwd), spec.cluster, "start it from shared storage"
@@ -86,7 +86,7 @@ def check_needed(spec: RunSpec) -> Iterator[Finding]:
         )
 
 
-def check_software(cluster: Cluster, package: bool) -> Iterator[Finding]:
+def software(cluster: Cluster, package: bool) -> Iterator[Finding]:
     places = {"Python": Path(sys.prefix)}
     if package:
         places["rampup"] = Path(rampup.__file__).parent
@@ -143,9 +143,9 @@ def mounts() -> Iterator[Mount]:
         return
     for line in lines:
         place, _, rest = line.partition(" - ")
-        yield Mount(Path(unescape(place.split(" ")[4])), rest.split(" ")[0])
+        yield Mount(Path(unescaped(place.split(" ")[4])), rest.split(" ")[0])
 
 
-def unescape(text: str) -> str:
+def unescaped(text: str) -> str:
     r"""A space in a path is written \040."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)

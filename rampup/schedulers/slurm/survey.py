@@ -27,8 +27,8 @@ cred_expire."""
 
 
 def survey(cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
-    yield from shared_storage.check_runs(runs_root, cluster)
-    yield from shared_storage.check_software(cluster, package=True)
+    yield from shared_storage.runs(runs_root, cluster)
+    yield from shared_storage.software(cluster, package=True)
     try:
         yield from queue(cluster, runs_root)
     except RampupError as error:

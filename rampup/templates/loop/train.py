@@ -58,7 +58,7 @@ def main() -> None:
     steps = count // config.batch_size
     for step in range(run.step + 1, config.epochs * steps + 1):
         epoch, batch = divmod(step - 1, steps)
-        # the order depends on seed and epoch alone: any number of ranks, and a resumed run,
+        # the order depends on seed and epoch alone: any number of ranks, and a run that goes on,
         # see the same batches
         order = torch.randperm(
             count, generator=torch.Generator().manual_seed(1000 * config.seed + epoch)

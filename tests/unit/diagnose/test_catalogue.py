@@ -63,7 +63,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(machine, "has_apple_gpu", lambda: False)
     # schedulers/test_checks.py has that part
-    monkeypatch.setattr(slurm, "queued", lambda spec, root, script: iter(()))
+    monkeypatch.setattr(slurm, "check_queued", lambda spec, root, script: iter(()))
 
 
 def program(tmp_path: Path, name: str, text: str) -> Path:

@@ -10,9 +10,7 @@ from rampup.core.spec import Cluster
 from rampup.rundir import files as rundir
 from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
-from rampup.runs import jobs as jobs_of_runs
 from rampup.runs import state as states
-from rampup.runs.jobs import find_job, observe
 from rampup.schedulers.base import job_key
 from rampup.schedulers.slurm import query as slurm_query
 from rampup.schedulers.slurm import submit
@@ -65,9 +63,7 @@ def told(
     answer = SlurmAnswer(
         {job_key(job, "it-abc234"): SlurmJob(state) for job, state in jobs}, time.time(), problem
     )
-    monkeypatch.setattr(
-        jobs_of_runs, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm")
-    )
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -121,9 +117,7 @@ def test_a_kept_answer_from_before_the_start_is_asked_for_anew(
             return SlurmAnswer({key: SlurmJob(kept)}, time.time() - 1)
         return SlurmAnswer({key: SlurmJob("RUNNING")}, time.time())
 
-    monkeypatch.setattr(
-        jobs_of_runs, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm")
-    )
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", answer)
     assert states.state_of(run).name == "running"
     assert asked == [states.FRESH_S, 0.0]
@@ -154,7 +148,7 @@ def test_a_script_started_by_hand_is_the_job_that_counts(
     attempt(run, {**BEGUN, "job": "9", "started": 200.0})
     jobs = (("7", "COMPLETED"), ("9", "RUNNING"))
     assert told(run, monkeypatch, *jobs).name == "running"
-    assert find_job(observe(run), run.recorded("submitted") or {}) == (
+    assert states.find_job(states.observe(run), run.recorded("submitted") or {}) == (
         "site",
         "9",
         "it-abc234",
@@ -256,11 +250,9 @@ def test_ids_that_were_used_before_are_told_apart(
         pass
     submitted(other)
     answer = SlurmAnswer({job_key("7", "it-xyz789"): SlurmJob("RUNNING")}, time.time())
-    monkeypatch.setattr(
-        jobs_of_runs, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm")
-    )
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
-    found = states.states_of([observe(run), observe(other)])
+    found = states.states_of([states.observe(run), states.observe(other)])
     assert (found[run.path].name, found[other.path].name) == ("failed", "running")
 
 
@@ -306,5 +298,5 @@ def test_a_copy_of_a_run_has_a_state_of_its_own(
     shutil.copytree(run.path, tmp_path / "copy" / run.path.name)
     copy = RunDir(tmp_path / "copy" / run.path.name)
     told(run, monkeypatch, ("7", "RUNNING"))
-    found = states.states_of([observe(run), observe(copy)])
+    found = states.states_of([states.observe(run), states.observe(copy)])
     assert {state.name for state in found.values()} == {"running"} and len(found) == 2

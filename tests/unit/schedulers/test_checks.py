@@ -180,24 +180,21 @@ def test_runs_that_other_machines_can_not_see_are_refused(site: Site, mounted: P
 
 def test_software_and_data_are_only_noted(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private, known = replace(CLUSTER, shared=[]), replace(CLUSTER, shared=["/"])
-    assert [one.level for one in shared_storage.check_software(private, package=True)] == [
-        "note",
-        "note",
-    ]
-    assert [one.level for one in shared_storage.check_software(private, package=False)] == ["note"]
-    assert [one.level for one in shared_storage.check_software(known, package=True)] == ["ok", "ok"]
+    assert [one.level for one in shared_storage.software(private, package=True)] == ["note", "note"]
+    assert [one.level for one in shared_storage.software(private, package=False)] == ["note"]
+    assert [one.level for one in shared_storage.software(known, package=True)] == ["ok", "ok"]
     recipe = RecipeInfo(
         name="mnist", about="", folder="/", engine="torch", entry="train:Mnist", data=("mnist",)
     )
     training = replace(SPEC, kind="engine", recipe=recipe, cluster=private)
     monkeypatch.setattr(sets, "folder", lambda name: mounted / "cache")
-    assert [one.id for one in shared_storage.check_needed(training)] == [
+    assert [one.id for one in shared_storage.needed(training)] == [
         "shared-python",
         "shared-rampup",
         "shared-data",
     ]
     monkeypatch.setattr(sets, "folder", lambda name: mounted / "home" / "cache")
-    assert [one.level for one in shared_storage.check_needed(training)] == ["note", "note", "ok"]
+    assert [one.level for one in shared_storage.needed(training)] == ["note", "note", "ok"]
 
 
 # doctor -------------------------------------------------------------------------------------------

@@ -149,7 +149,8 @@ def test_values_are_put_into_the_command_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "it.toml").write_text('command = ["echo", "{pp}"]\n')
     request = Request(target="it.toml", settings=("p=1,2",))
     assert [
-        note.partition(" ")[0] for note in grid.find_unfilled(request, grid.points(request, tmp_path))
+        note.partition(" ")[0]
+        for note in grid.find_unfilled(request, grid.points(request, tmp_path))
     ] == ["{pp}"]
 
 

@@ -14,9 +14,7 @@ from rampup.rundir import files as rundir
 from rampup.rundir import find as runs
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
-from rampup.runs import jobs as jobs_of_runs
 from rampup.runs import state as states
-from rampup.runs.jobs import find_submissions, observe
 from rampup.schedulers.base import job_key
 from rampup.schedulers.slurm import query as slurm_query
 from rampup.schedulers.slurm import submit as slurm_submit
@@ -73,9 +71,7 @@ def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, **jobs: str) -> states.St
         {job_key(job.strip("j"), "it-pack1"): SlurmJob(state) for job, state in jobs.items()},
         time.time(),
     )
-    monkeypatch.setattr(
-        jobs_of_runs, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm")
-    )
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -169,11 +165,9 @@ def test_slurm_is_asked_once_for_a_lost_submission(
         asked.extend(names)
         return {name: ["7"] for name in names}
 
-    monkeypatch.setattr(
-        jobs_of_runs, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm")
-    )
+    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
     monkeypatch.setattr(slurm_submit, "find_by_name", find_by_name)
-    find_submissions([observe(run) for run in lost])
+    states.find_submissions([states.observe(run) for run in lost])
     assert asked == ["it-array1"]
     assert [(run.recorded("submitted") or {})["job"] for run in lost] == ["7_0", "7_1", "7_2"]
 
