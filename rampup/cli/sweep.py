@@ -28,7 +28,7 @@ from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
 from rampup.rundir import find as runs
 from rampup.rundir import locks
-from rampup.rundir.files import make_root
+from rampup.rundir.files import make_root, remove_abandoned
 from rampup.runs.plan import make_plan
 from rampup.schedulers import find_scheduler
 from rampup.study import grid
@@ -184,6 +184,7 @@ def refuse_mixture(points: Sequence[grid.Point], pack: int | None, throttle: int
 def make_folder(study: Study) -> None:
     try:
         make_root(study.root)
+        remove_abandoned(study.root)
         study.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         hint = "set RAMPUP_RUNS to a directory that you can write"

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -219,8 +219,16 @@ class RunDir:
         found = self.records(what)
         return drop_foreign(found[-1], schema.CONTROL) if found else None
 
-    def cancelled_after(self, since: float) -> bool:
-        return bool((self.recorded("cancelled") or {}).get("t", 0.0) > since)
+    def is_cancelled(self, since: float = 0.0) -> bool:
+        """Return whether the run was cancelled after it was last submitted, by the order of the
+        records: a clock may have been wrong. `since` is when its attempt started."""
+        found: Record = {}
+        for row in self.control():
+            if row.get("what") == "cancelled":
+                found = drop_foreign(row, schema.CONTROL)
+            elif row.get("what") == "submitted":
+                found = {}
+        return bool(found.get("t", 0.0) > since)
 
     # what happened --------------------------------------------------------------------------------
 
@@ -279,7 +287,8 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     hidden = hidden_directory(final)
     try:
         make_root(final.parent)
-        remove_abandoned(final.parent)
+        if alone:  # a study has thousands
+            remove_abandoned(final.parent)
         hidden.mkdir()
     except OSError as error:
         hint = "set RAMPUP_RUNS to a directory that you can write"
@@ -321,9 +330,10 @@ def remove_abandoned(root: Path) -> None:
     """Remove what processes that were killed while they made a run have left, a day later."""
     import shutil
 
-    abandoned = [path for path in root.glob(f".*{MAKING}") if age_of_file(path) > ABANDONED_AFTER_S]
-    for path in abandoned:
-        shutil.rmtree(path, ignore_errors=True)
+    for path in root.glob(f".*{MAKING}"):
+        with suppress(FileNotFoundError):  # another process has just finished it
+            if age_of_file(path) > ABANDONED_AFTER_S:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def fill_run(

@@ -75,11 +75,16 @@ def name_beside(path: Path) -> Path:
 
 def write_text(path: Path, text: str) -> None:
     beside = name_beside(path)
-    with open(beside, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            beside.unlink()
+        raise
 
 
 def write_user_file(path: Path, content: bytes) -> None:

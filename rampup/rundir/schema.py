@@ -107,7 +107,7 @@ ATTEMPT: Schema = {
 CONTROL: Schema = {
     **PROCESS,
     "program": PROCESS,
-    **dict.fromkeys(("number", "after"), is_whole),
+    **dict.fromkeys(("number", "after", "attempt"), is_whole),
     **dict.fromkeys(
         ("what", "scheduler", "cluster", "job", "job_name", "allocation", "state", "reason", "why"),
         is_text,

@@ -94,10 +94,20 @@ def refuse_second(run: RunDir) -> Refused:
     )
 
 
+def find_own_claim(run: RunDir) -> int:
+    """Return the number of the newest claim. A process that has lost it to another one, because it
+    was away for long, is refused."""
+    number, claim = newest_claim(run)
+    me = processes.identify(os.getpid())
+    if number and any(claim.get(name) != value for name, value in me.items()):
+        raise refuse_second(run)
+    return number
+
+
 def describe_start(run: RunDir) -> Record:
-    """Return the number of the claim, and that of the attempt before it."""
+    """Return the number of this process's claim, and that of the attempt before it."""
     newest = run.last_attempt()
-    return {"number": newest_claim(run)[0], "after": newest.number if newest else 0}
+    return {"number": find_own_claim(run), "after": newest.number if newest else 0}
 
 
 def describe_process() -> Record:
@@ -163,13 +173,8 @@ def is_being_started(run: RunDir) -> bool:
     """Return whether a process has the right to start this run, and has not yet used it."""
     number, claim = newest_claim(run)
     used = ("submitted", "not submitted")
-    rows = [row for row in run.control() if row.get("what") in used]
-    if number == 0 or any(row.get("number") == number for row in rows):
-        return False
-    # the scheduler of this machine records no number: a process started after the claim is its
-    if any(row.get("t", 0.0) >= claim.get("t", 0.0) for row in rows):
-        return False
-    return is_in_progress(claim, claim_file(run, number))
+    is_used = any(row.get("number") == number for row in run.control() if row.get("what") in used)
+    return number > 0 and not is_used and is_in_progress(claim, claim_file(run, number))
 
 
 @contextlib.contextmanager
@@ -178,6 +183,8 @@ def reserved_room(run: RunDir, runs: int = 1) -> Iterator[None]:
     room = run.submissions / f".room-{secrets.token_hex(4)}"
     try:
         run.submissions.mkdir(exist_ok=True)
+        for left in run.submissions.glob(".room-*"):  # by a process that was killed
+            left.unlink(missing_ok=True)
         room.write_bytes(
             os.urandom(max(ROOM_BYTES, ROW_BYTES * runs))
         )  # what a file system can't compress

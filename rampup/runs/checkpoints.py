@@ -20,7 +20,7 @@ from rampup.rundir import checkpoints, submissions
 from rampup.rundir.checkpoints import MISSING, Checkpoint, Damaged, Entry, Kind, Unreadable
 from rampup.rundir.files import ATTEMPT_NAME, RunDir
 from rampup.runs.resume import may_be_submitted, resume_alone
-from rampup.runs.state import state_of
+from rampup.runs.state import state_for_sure
 
 ANSWER_FRESH_S = 2.0
 """After a quick verification the scheduler need not be asked again."""
@@ -74,7 +74,7 @@ def clean(run: RunDir, everything: bool, dry_run: bool) -> Cleaning:
 
 
 def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
-    state = state_of(run, fresh_s)
+    state = state_for_sure(run, fresh_s)
     if not state.ended:
         raise Refused(
             f"run {run.id} is {state.name}: its checkpoints are left alone",
@@ -307,6 +307,7 @@ def skip_from(run: RunDir, step: int | None) -> Iterator[list[str]]:
     if step is None:
         yield []
         return
+    number, _ = submissions.newest_claim(run)
     moved: list[tuple[Path, Path]] = []
     try:
         for entry in find_skipped(run, step):
@@ -315,7 +316,6 @@ def skip_from(run: RunDir, step: int | None) -> Iterator[list[str]]:
             moved.append((entry.path, aside))
         yield [aside.name for _, aside in moved]
     except BaseException:
-        number, _ = submissions.newest_claim(run)
         if not may_be_submitted(run, number):
             for path, aside in moved:
                 aside.rename(path)

@@ -37,7 +37,7 @@ from rampup.runs.create import (
     use_copied_path,
 )
 from rampup.runs.plan import CheckedPlan, find_program, make_config
-from rampup.runs.state import state_of
+from rampup.runs.state import state_for_sure
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.base import JobRef
 
@@ -183,12 +183,12 @@ def rollback_on_error(run: RunDir) -> Iterator[None]:
     """Put back the settings of a run, its script and its code as submitted if it was not started.
     Where a job may exist they stay: it is going to read them."""
     files = [run.config_file, run.job_script, run.env_file]
+    number, _ = submissions.newest_claim(run)
     before = {path: path.read_text(encoding="utf-8") for path in files if path.exists()}
     others = set(run.path.glob("code-before-*"))
     try:
         yield
     except BaseException as error:
-        number, _ = submissions.newest_claim(run)
         if not may_be_submitted(run, number):
             for path, text in before.items():
                 records.write_text(path, text)
@@ -202,7 +202,9 @@ def rollback_on_error(run: RunDir) -> Iterator[None]:
 
 
 def may_be_submitted(run: RunDir, number: int) -> bool:
-    """Whether a scheduler may have a job of this start."""
+    """Whether a scheduler may have a job of this start, or somebody else has begun a later one."""
+    if submissions.newest_claim(run)[0] != number:
+        return True
     rows = run.control()
     if submissions.find_open(rows) is not None:
         return True
@@ -285,7 +287,7 @@ def is_contained(fresh: Path, code: Path) -> bool:
 
 
 def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
-    state = state_of(run, fresh_s)
+    state = state_for_sure(run, fresh_s)
     if not state.ended:
         raise Refused(
             f"run {run.id} is still {state.name}; it can be resumed after it ends",

@@ -6,7 +6,7 @@ before the scheduler forgets it.
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from rampup.config.clusters import of_run
 from rampup.core import processes
-from rampup.errors import RampupError, Refused, SchedulerError
+from rampup.errors import RampupError
 from rampup.rundir import clocks, submissions
 from rampup.rundir.failures import explain_failure
 from rampup.rundir.files import AttemptDir, RunDir
-from rampup.rundir.records import Record
+from rampup.rundir.records import Record, read_bytes
+from rampup.runs.submissions import find_submissions
 from rampup.schedulers import find_recorded, find_scheduler
 from rampup.schedulers.base import FRESH_S, Answer, Job, JobRef, Scheduler, job_key
 
@@ -74,13 +75,29 @@ def state_of(run: RunDir, fresh_s: float = FRESH_S) -> State:
     return states_of([observe(run)], fresh_s)[run.path]
 
 
+def state_for_sure(run: RunDir, fresh_s: float = 0.0) -> State:
+    """The state for a verb that changes the run. Records that can't be read now are an error: a run
+    without any would look as if it had never been started."""
+    from rampup.rundir.checkpoints import MISSING, Unreadable  # `list` does without
+
+    newest = run.last_attempt()
+    for path in (run.control_file, *([newest.facts_file] if newest else [])):
+        try:
+            read_bytes(path)
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise Unreadable(path, error.strerror) from None
+    return state_of(run, fresh_s)
+
+
 def states_of(
     runs: Iterable[Observation], fresh_s: float = FRESH_S, causes: bool = True
 ) -> dict[Path, State]:
     """One question per cluster, however many runs there are; none for jobs that are known to have
     ended. Without causes no logs are read for them: for a reader of thousands."""
     runs = list(runs)
-    found = find_submissions(runs)
+    lost = find_submissions(((run, facts) for run, _, facts in runs), patient=fresh_s == 0)
+    found = {path: State("pending", cause=cause) for path, cause in lost.items()}
     questions: dict[str, list[Question]] = {}
     for seen in runs:
         run, attempt, facts = seen
@@ -116,64 +133,6 @@ def states_of(
             known = find_known_job(seen, key, scheduler, answer)
             found[seen.run.path] = judge(seen, known, scheduler, answer)
     return found
-
-
-# submissions whose answer was lost ----------------------------------------------------------------
-
-
-def find_submissions(runs: Iterable[Observation]) -> dict[Path, State]:
-    """Find the jobs of submissions of which nobody has recorded how they ended, and record them.
-    Returns the states of runs that are being submitted now, or of which nobody can tell."""
-    found: dict[Path, State] = {}
-    lost: dict[str, list[tuple[RunDir, Record]]] = {}
-    for run, _, facts in runs:
-        if facts.get("outcome") == "completed":
-            continue
-        asked = submissions.find_open(run.control())
-        if asked is None:
-            continue
-        if submissions.is_in_progress(asked, run.control_file):
-            found[run.path] = State("pending", cause="it is being submitted")
-        else:
-            lost.setdefault(asked.get("cluster", ""), []).append((run, asked))
-    for cluster, those in lost.items():
-        try:
-            record_found_jobs(cluster, those)
-        except SchedulerError as error:
-            cause = f"its submission was interrupted, and {error.message}"
-            found.update({run.path: State("pending", cause=cause) for run, _ in those})
-    return found
-
-
-def record_found_jobs(cluster: str, lost: Sequence[tuple[RunDir, Record]]) -> None:
-    """Ask a scheduler for jobs by their names, once for all, and record those that exist."""
-    try:
-        profile = of_run(cluster, lost[0][0].config.get("cluster", {}))
-    except Refused:  # a sandbox that was taken down, and its jobs with it
-        return
-    scheduler = find_scheduler(profile.scheduler)
-    names = list(dict.fromkeys(asked.get("job_name", "") for _, asked in lost))
-    jobs = scheduler.find_jobs(profile, names)
-    for run, asked in lost:
-        name = asked.get("job_name", "")
-        before = set(run.jobs())
-        fresh = [job for job in jobs.get(name, ()) if job not in before]
-        if fresh:
-            # more than one try may have come through
-            together = lost if asked.get("packed") else [(run, asked)]
-            if not any(has_begun_after(*it) for it in together if it[1].get("job_name") == name):
-                extra = [submissions.name_job(asked, job) for job in fresh[1:]]
-                scheduler.cancel_jobs(profile, name, extra)
-            asked = {"scheduler": scheduler.name, **asked}
-            # somebody else's run, or a full disk: the scheduler will be asked again
-            with contextlib.suppress(OSError):
-                submissions.record_submitted(run, asked, fresh[0])
-
-
-def has_begun_after(run: RunDir, asked: Record) -> bool:
-    """Whether a job of the run began after this submission: it may have put another behind it."""
-    newest = run.last_attempt()
-    return newest is not None and newest.number > asked.get("after", 0)
 
 
 # which job, and what is known of it ---------------------------------------------------------------
@@ -239,6 +198,12 @@ def find_recorded_end(seen: Observation, key: str) -> Record | None:
 
 
 def has_begun_since(seen: Observation, end: Record) -> bool:
+    """Whether an attempt has begun since a reader recorded the end of the job. Numbers decide where
+    there are some: the clock of a node may be wrong."""
+    if "attempt" in end:
+        return (
+            bool(seen.facts) and seen.attempt is not None and seen.attempt.number > end["attempt"]
+        )
     return bool(seen.facts.get("started", 0.0) > end.get("t", 0.0))
 
 
@@ -251,7 +216,8 @@ def find_known_job(seen: Observation, key: str, scheduler: Scheduler, answer: An
     if job is not None and job.ended and (last is None or has_begun_since(seen, last)):
         # somebody else's run, or a full disk: the scheduler will be asked again
         with contextlib.suppress(OSError):
-            seen.run.record("ended", job=key, state=job.state, reason=job.reason)
+            number = seen.attempt.number if seen.attempt else 0
+            seen.run.record("ended", job=key, state=job.state, reason=job.reason, attempt=number)
     return job
 
 
@@ -312,8 +278,7 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
         refused = (run.recorded("not submitted") or {}).get("why")
         why = refused or "no submission is recorded in control.jsonl"
         return State("failed", None, f"it was never started: {why}")
-    since = submitted.get("t", 0.0)
-    if submitted.get("waits") and run.cancelled_after(since):  # its turn in a study will not come
+    if submitted.get("waits") and run.is_cancelled():  # its turn in a study will not come
         return State("cancelled", None, "it was cancelled")
     is_elsewhere = submitted.get("host") != processes.host()
     if processes.is_alive(submitted) or (
@@ -321,7 +286,7 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     ):
         return State("pending")
     cause = torn if has_no_record else "its launcher ended before it could record what it does"
-    return state_of_the_gone(run, since, cause)
+    return state_of_the_gone(run, 0.0, cause)
 
 
 def is_older_and_young(run: RunDir) -> bool:
@@ -331,8 +296,8 @@ def is_older_and_young(run: RunDir) -> bool:
 
 
 def state_of_the_gone(run: RunDir, since: float, cause: str) -> State:
-    """Of a run whose process is no more."""
-    if run.cancelled_after(since):
+    """Of a run whose process is no more; its attempt, if it has one, started `since`."""
+    if run.is_cancelled(since):
         return State("cancelled", None, "it was cancelled")
     return State("failed", None, cause)
 
@@ -403,8 +368,8 @@ def state_of_packed(
     whatever the job does."""
     run, attempt, facts = seen
     outcome, gone = facts.get("outcome"), job is None or job.ended
-    since = max(facts.get("started", 0.0), (run.recorded("submitted") or {}).get("t", 0.0))
-    if (outcome in ("failed", "stopped") or not facts) and run.cancelled_after(since):
+    since = facts.get("started", 0.0)
+    if (outcome in ("failed", "stopped") or not facts) and run.is_cancelled(since):
         return State("cancelled", facts.get("exit_code"), "it was cancelled")
     timed_out = outcome == "timeout" and (gone or facts.get("cause"))
     if outcome in ("failed", "cancelled") or timed_out:
@@ -421,11 +386,11 @@ def state_of_packed(
 def state_of_unknown_job(seen: Observation, scheduler: Scheduler, answer: Answer) -> State:
     """The scheduler does not answer, or has forgotten the job and keeps no accounts."""
     run, _, facts = seen
-    submitted, title = run.recorded("submitted") or {}, scheduler.title
+    title = scheduler.title
     if answer.problem and facts.get("outcome", "again") == "again":
         name = "running" if facts else "pending"
         return State(name, cause=f"{title} does not answer: {answer.problem}")
-    if run.cancelled_after(max(facts.get("started", 0.0), submitted.get("t", 0.0))):
+    if run.is_cancelled(facts.get("started", 0.0)):
         return State("cancelled", facts.get("exit_code"), "the job was cancelled")
     if facts.get("outcome") == "stopped":
         limit = run.config.get("time_s")

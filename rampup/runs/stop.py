@@ -6,7 +6,8 @@ from rampup.config.clusters import of_run
 from rampup.errors import Refused, SchedulerError
 from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
-from rampup.runs.state import find_job, find_submissions, observe
+from rampup.runs.state import find_job, observe
+from rampup.runs.submissions import find_submissions
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.local import find_supervisor, stop_supervisor
 
@@ -55,7 +56,7 @@ def wait_for_submission(run: RunDir) -> None:
                 f"run {run.id} is still being submitted", f"try again later: rampup cancel {run.id}"
             )
         time.sleep(POLL_S)
-    find_submissions([observe(run)])
+    find_submissions([(run, observe(run).facts)])
 
 
 def is_being_submitted(run: RunDir) -> bool:

@@ -185,9 +185,11 @@ class Scheduler:
         """A job as a run has recorded it, which the scheduler may have forgotten."""
         raise NotImplementedError
 
-    def find_jobs(self, cluster: Cluster, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def find_jobs(
+        self, cluster: Cluster, names: Sequence[str], patient: bool
+    ) -> Mapping[str, Sequence[str]]:
         """The ids of the jobs with each of these names, the oldest first: what a submission whose
-        answer was lost has made."""
+        answer was lost has made. A verb that only reads is not `patient`: it shows what it has."""
         return {}
 
     def read_usage(self, cluster: Cluster, job: str, ranks: int) -> Usage | None:

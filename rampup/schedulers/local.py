@@ -13,8 +13,8 @@ from typing import Any
 
 from rampup.core import processes
 from rampup.core.spec import Cluster, RunSpec
-from rampup.errors import Refused, SchedulerError
-from rampup.rundir import submissions
+from rampup.errors import SchedulerError
+from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 from rampup.schedulers.base import NO_SHARE, Command, JobRef, Scheduler
@@ -83,13 +83,14 @@ def start_supervisor(run: RunDir, command: Command, detach: bool) -> subprocess.
 
 def start_recorded(run: RunDir, gate: Gate, **facts: Any) -> None:
     """Write down which process has the run, then let it go. Without the record there is no run."""
-    number, _ = submissions.newest_claim(run)
     try:
-        run.record("submitted", durable=True, number=number, **facts, **gate.identify())
-    except OSError as error:
+        start = submissions.describe_start(run)
+        run.record("submitted", durable=True, **start, **facts, **gate.identify())
+    except BaseException as error:
         gate.kill()
-        hint = f"check the free space: df -h {run.path}"
-        raise Refused(f"can't write {run.control_file}: {error.strerror}", hint) from None
+        if isinstance(error, OSError):
+            raise records.refuse_write(run.control_file, error) from None
+        raise
     gate.open()
 
 

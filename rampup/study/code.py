@@ -1,20 +1,27 @@
 """The user's code for many runs at once: read once, and copied into each run from that copy. Called
 by `sweep`."""
 
+import os
+import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from rampup.core import processes
+from rampup.rundir import records
 from rampup.runs import code as snapshot
 from rampup.runs.code import Snapshot
+
+OWNER = "owner.json"
+"""The process that has the folder."""
 
 
 class SharedCode:
     """`take` does what snapshot.take does. What is kept in between is removed at the end."""
 
     def __init__(self, root: Path, name: str) -> None:
-        """`name` is of the study: who has it alone may remove what another left, who was killed."""
+        """`name` is that of the study."""
         self.root, self.name = root, name
         self.taken: dict[tuple[str, str], tuple[Path, Snapshot]] = {}
 
@@ -45,8 +52,19 @@ class SharedCode:
         """Commands that differ in their arguments alone have the same code."""
         key = (str(cwd), script)
         if key not in self.taken:
-            self.root.mkdir(parents=True, exist_ok=True)
-            copy = self.root / f".code-{self.name}-{len(self.taken)}" / "code"
-            shutil.rmtree(copy.parent, ignore_errors=True)
+            copy = self._make_folder() / "code"
             self.taken[key] = copy, snapshot.take(command, cwd, copy)
         return self.taken[key]
+
+    def _make_folder(self) -> Path:
+        """Make a folder that no other process has, even if two start the study at once. What a
+        killed process of this machine has left is removed."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        for left in self.root.glob(f".code-{self.name}-*"):
+            owner = records.read_json(left / OWNER)
+            if owner.get("host") == processes.host() and not processes.is_alive(owner):
+                shutil.rmtree(left, ignore_errors=True)
+        folder = self.root / f".code-{self.name}-{secrets.token_hex(4)}"
+        folder.mkdir()
+        records.write_new(folder / OWNER, processes.identify(os.getpid()))
+        return folder

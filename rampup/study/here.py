@@ -61,9 +61,8 @@ class Here:
             if not is_new:
                 resume.claim_next(run, fresh_s=2.0)
                 resume.end_leftovers(run)
-            number, _ = submissions.newest_claim(run)
-            who = processes.identify(os.getpid())
-            run.record("submitted", scheduler="local", waits=True, number=number, **who)
+            start, who = submissions.describe_start(run), processes.identify(os.getpid())
+            run.record("submitted", scheduler="local", waits=True, **start, **who)
 
     def go(self, interrupted: Sequence[int]) -> None:
         """Until all have ended, or somebody has had enough."""

@@ -232,6 +232,8 @@ class Launch(Struct, frozen=True):
         ]
 
         def announce(program: records.Record) -> None:
+            for run in batch.runs:
+                submissions.find_own_claim(run)  # refuses: we may have been away for long
             for run, mine in zip(batch.runs, asked, strict=True):
                 submissions.record_submitting(run, mine, program)
 

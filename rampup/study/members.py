@@ -156,9 +156,10 @@ def claim_point(study: Study, point: Point, run: RunDir) -> None:
 
 
 def is_claimed(other: Path) -> bool:
-    """Return whether a run exists, or is being made."""
+    """Return whether a run is being made, or exists. In this order: it may be finished between the
+    two looks."""
     hidden = RunDir(hidden_directory(other))
-    return other.exists() or (hidden.path.exists() and submissions.is_being_started(hidden))
+    return submissions.is_being_started(hidden) or other.exists()
 
 
 def rebuild_spec(run: RunDir, spec: RunSpec) -> RunSpec:

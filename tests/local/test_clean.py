@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rampup.core import processes
 from rampup.errors import Refused
 from rampup.rundir import checkpoints
 from rampup.rundir.files import RunDir
@@ -235,6 +236,17 @@ def test_attempts_that_can_not_be_listed(cli, run: RunDir, failing_open) -> None
     refused = cli("clean", run.id, check=None, **failing_open("/attempts", errno.EIO))
     assert refused.returncode != 0 and "Traceback" not in refused.stderr
     assert names(run) == before
+
+
+@pytest.mark.parametrize("verb", ["clean", "resume"])
+def test_records_that_can_not_be_read_are_not_taken_for_empty(cli, failing_open, verb: str) -> None:
+    """The run is just being started again; without that record it looks as if it had ended."""
+    run = RunDir(cli.run_command("false", check=100)["dir"])
+    run.record("submitted", scheduler="local", after=1, **processes.identify(os.getpid()))
+    assert "pending" in cli(verb, run.id, check=3).stderr
+    refused = cli(verb, run.id, check=1, **failing_open("control.jsonl", errno.EIO))
+    assert f"can't read {run.control_file}: Input/output error" in refused.stderr
+    assert run.attempt_numbers() == [1]
 
 
 def test_resume_does_not_pass_over_what_can_not_be_read(cli, failing_open) -> None:

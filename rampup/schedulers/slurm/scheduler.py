@@ -62,8 +62,11 @@ class Slurm(Scheduler):
     def restore_job(self, state: str, reason: str) -> Job:
         return SlurmJob(state, reason)
 
-    def find_jobs(self, cluster: Cluster, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        return submit.find_by_name(cluster, names)
+    def find_jobs(
+        self, cluster: Cluster, names: Sequence[str], patient: bool
+    ) -> Mapping[str, Sequence[str]]:
+        limits = (submit.SQUEUE_S, submit.SACCT_S) if patient else (query.SQUEUE_S, query.SACCT_S)
+        return submit.find_by_name(cluster, names, *limits)
 
     def read_usage(self, cluster: Cluster, job: str, ranks: int) -> Usage | None:
         from rampup.schedulers.slurm.usage import from_sacct

@@ -24,11 +24,20 @@ TRANSIENT = (
     "temporarily unavailable",
     "Unable to contact",
     "Connection refused",
+    "Connection reset",
+    "Connection timed out",
+    "Broken pipe",
     "Zero Bytes",
+    "Unexpected message received",
+    "Message send failure",
+    "Message receive failure",
+    "Header lengths are longer than data received",
+    "Insane message length",
+    "Protocol authentication error",
 )
-"""After these it is unknown whether the job exists."""
+"""The connection to Slurm broke: after these it is unknown whether the job exists."""
 TRIES = 3
-SBATCH_S, SCANCEL_S, SACCT_S = 30.0, 15.0, 15.0
+SBATCH_S, SQUEUE_S, SCANCEL_S, SACCT_S = 30.0, 30.0, 15.0, 15.0
 AT_ONCE = 1000
 """Ids on one command line."""
 NAMES_AT_ONCE = 200
@@ -66,8 +75,7 @@ def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
     }
 
     def announce(program: Record) -> None:
-        if submissions.newest_claim(run)[0] != number:  # we were away for long
-            raise submissions.refuse_second(run)
+        submissions.find_own_claim(run)  # refuses: we may have been away for long
         submissions.record_submitting(run, asked, program)
 
     try:
@@ -91,7 +99,8 @@ def submit_script(
     from before."""
     for attempt in range(1, TRIES + 1):
         answer = try_sbatch(cluster, script, announce)
-        if answer.is_refusal:
+        # an earlier try may still come through, and may itself be why this one is refused
+        if answer.is_refusal and attempt == 1:
             raise Rejected(f"sbatch refused the job: {answer.said}", f"see {script}")
         others: list[str] = []
         if not answer.job or attempt > 1:
@@ -104,7 +113,7 @@ def submit_script(
                 call(cluster, ["scancel", extra], SCANCEL_S)
             return jobs[0]
         if not answer.may_retry:
-            # not a refusal: squeue and sacct may be late, so the submission stays open
+            # squeue and sacct may be late, so the submission stays open
             raise SchedulerError(f"sbatch gave no job: {answer.said}", f"see {script}")
     raise SchedulerError(
         f"sbatch failed {TRIES} times: {answer.said}",
@@ -145,17 +154,19 @@ def read_answer(done: Done) -> Answer:
     return Answer(said=said, is_refusal=not ids and "sbatch: error:" in done.stderr)
 
 
-def find_by_name(cluster: Cluster, names: Sequence[str]) -> dict[str, list[str]]:
+def find_by_name(
+    cluster: Cluster, names: Sequence[str], squeue_s: float = SQUEUE_S, sacct_s: float = SACCT_S
+) -> dict[str, list[str]]:
     """Return the jobs of each name, the oldest first: those that Slurm still has, or else those of
     its accounts. Names end with the run's id, so they are nobody else's."""
     found: dict[str, list[str]] = {name: [] for name in names}
     for some in split(names, NAMES_AT_ONCE):
         ask = ["squeue", "--me", "--noheader", "--states=all", "--sort=i", "-o", "%i|%j"]
-        collect_jobs(cluster, [*ask, f"--name={','.join(some)}"], SBATCH_S, found)
+        collect_jobs(cluster, [*ask, f"--name={','.join(some)}"], squeue_s, found)
     left = [name for name, jobs in found.items() if not jobs]
     for some in split(left, NAMES_AT_ONCE):
         ask = ["sacct", "-X", "-n", "-P", "-o", "JobID,JobName", f"--starttime={ACCOUNTS_SINCE}"]
-        collect_jobs(cluster, [*ask, f"--name={','.join(some)}"], SACCT_S, found)
+        collect_jobs(cluster, [*ask, f"--name={','.join(some)}"], sacct_s, found)
     return found
 
 

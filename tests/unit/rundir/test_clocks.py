@@ -1,5 +1,6 @@
 """Ages are never negative, and what another machine wrote is as old as its file system says."""
 
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rampup.rundir import clocks
-from rampup.rundir.files import RunDir, hidden_directory, remove_abandoned
+from rampup.rundir.files import RunDir, create_run, hidden_directory, remove_abandoned
 from rampup.runs.state import state_of
 from rampup.schedulers.base import Answer
 
@@ -63,3 +64,17 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
     os.utime(old, (past, past))
     remove_abandoned(tmp_path)
     assert not old.exists() and new.exists()
+
+
+def make_runs(root: Path, process: int) -> None:
+    for number in range(60):
+        path = root / f"20260101-000000-it-p{process}n{number:03d}"
+        with create_run(path, {"id": path.name}):
+            pass
+
+
+def test_many_processes_make_runs_in_one_folder(tmp_path: Path) -> None:
+    """Each looks for what killed ones have left, and meets what the others just finish."""
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        pool.starmap(make_runs, [(tmp_path, process) for process in range(4)])
+    assert len(list(tmp_path.glob("2*"))) == 240

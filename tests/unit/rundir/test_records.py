@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from rampup.errors import Refused
 from rampup.rundir import find as runs
+from rampup.rundir import records
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import read_bytes, read_json, read_jsonl, write_user_file
 
@@ -110,3 +112,17 @@ def test_a_pipe_is_written_into_and_stays(tmp_path: Path, name: str) -> None:
     reader.join(10)
     assert got == [b"new"] and (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+def test_a_file_that_does_not_fit_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    records.write_text(path, "before")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            records.write_text(path, "x" * 20_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["config.json"]
+    assert path.read_text() == "before"

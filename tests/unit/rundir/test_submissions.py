@@ -73,6 +73,25 @@ def test_who_has_a_claim_is_starting_the_run_until_it_says_how_that_ended(run: R
     assert not submissions.is_being_started(run)
 
 
+def test_a_start_in_progress_is_seen_after_a_clock_was_ahead(run: RunDir) -> None:
+    records.append_json(
+        run.control_file, {"t": time.time() + 3600, "what": "submitted", "number": 1, "job": "7"}
+    )
+    assert not submissions.is_being_started(run)
+    submissions.claim(run, 2)
+    assert submissions.is_being_started(run)
+
+
+def test_the_room_that_a_killed_process_kept_is_freed(run: RunDir) -> None:
+    left = run.submissions / ".room-0123abcd"
+    left.write_bytes(bytes(4096))
+    with submissions.reserved_room(run):
+        assert not left.exists()
+        (room,) = run.submissions.glob(".room-*")
+        assert room.stat().st_size >= submissions.ROOM_BYTES
+    assert [path.name for path in run.submissions.iterdir()] == ["1.json"]
+
+
 def test_the_claim_of_a_dead_process_does_not_count(run: RunDir) -> None:
     records.write_json(submissions.claim_file(run, 2), {"t": time.time(), **gone()})
     assert not submissions.is_being_started(run)

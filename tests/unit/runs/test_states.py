@@ -1,22 +1,28 @@
 """What is said of a run on a cluster, from what its directory says and what Slurm says."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rampup.core import processes
 from rampup.core.spec import Cluster
 from rampup.rundir import files as rundir
 from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import state as states
+from rampup.runs import submissions as lost_submissions
 from rampup.schedulers.base import job_key
+from rampup.schedulers.gate import Gate
+from rampup.schedulers.local import start_recorded
 from rampup.schedulers.slurm import query as slurm_query
 from rampup.schedulers.slurm import submit
 from rampup.schedulers.slurm.jobs import SlurmJob
 from rampup.schedulers.slurm.query import SlurmAnswer
 
+SITE = Cluster(name="site", scheduler="slurm")
 BEGUN: dict[str, Any] = {
     "launcher": "srun",
     "job": "7",
@@ -63,7 +69,8 @@ def told(
     answer = SlurmAnswer(
         {job_key(job, "it-abc234"): SlurmJob(state) for job, state in jobs}, time.time(), problem
     )
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
+    for module in (states, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -117,7 +124,8 @@ def test_a_kept_answer_from_before_the_start_is_asked_for_anew(
             return SlurmAnswer({key: SlurmJob(kept)}, time.time() - 1)
         return SlurmAnswer({key: SlurmJob("RUNNING")}, time.time())
 
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
+    for module in (states, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
     monkeypatch.setattr(slurm_query, "ask", answer)
     assert states.state_of(run).name == "running"
     assert asked == [states.FRESH_S, 0.0]
@@ -193,7 +201,7 @@ def test_the_job_of_a_lost_answer_is_one_that_no_attempt_had(
     attempt(run, {**FAILED, "job": "8"})
     lose_answer(run, after=2)
     monkeypatch.setattr(
-        submit, "find_by_name", lambda cluster, names: {"it-abc234": ["7", "8", "9"]}
+        submit, "find_by_name", lambda cluster, names, *limits: {"it-abc234": ["7", "8", "9"]}
     )
     assert told(run, monkeypatch, ("8", "FAILED"), ("9", "PENDING")).name == "pending"
     assert run.jobs()[-1] == "9"
@@ -220,7 +228,9 @@ def test_of_two_jobs_of_a_lost_answer_one_stays(
     if begun:
         attempt(run, {**BEGUN, "job": "6"})
     found = ["7", "8"]
-    monkeypatch.setattr(submit, "find_by_name", lambda cluster, names: {"it-abc234": found})
+    monkeypatch.setattr(
+        submit, "find_by_name", lambda cluster, names, *limits: {"it-abc234": found}
+    )
     said: list[str] = []
     monkeypatch.setattr(submit, "cancel_jobs", lambda cluster, name, jobs: said.extend(jobs))
     told(run, monkeypatch, ("7", "PENDING"))
@@ -250,7 +260,8 @@ def test_ids_that_were_used_before_are_told_apart(
         pass
     submitted(other)
     answer = SlurmAnswer({job_key("7", "it-xyz789"): SlurmJob("RUNNING")}, time.time())
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
+    for module in (states, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     found = states.states_of([states.observe(run), states.observe(other)])
     assert (found[run.path].name, found[other.path].name) == ("failed", "running")
@@ -300,3 +311,88 @@ def test_a_copy_of_a_run_has_a_state_of_its_own(
     told(run, monkeypatch, ("7", "RUNNING"))
     found = states.states_of([states.observe(run), states.observe(copy)])
     assert {state.name for state in found.values()} == {"running"} and len(found) == 2
+
+
+# clocks that were wrong -----------------------------------------------------------------------------
+
+
+def test_a_cancel_of_an_earlier_start_is_history_though_a_clock_was_ahead(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pack whose runs were called cancelled while it waited was started once more."""
+    records.append_json(run.control_file, {"what": "cancelled", "t": time.time() + 3600})
+    submitted(run, t=time.time(), packed=True)
+    assert told(run, monkeypatch, ("7", "PENDING")).name == "pending"
+    records.append_json(run.control_file, {"what": "cancelled", "t": time.time() - 3600})
+    assert told(run, monkeypatch, ("7", "PENDING")).name == "cancelled"
+
+
+def test_a_start_on_this_machine_counts_though_the_clock_was_ahead(run: RunDir) -> None:
+    """From its record to the claim of its attempt, a second `resume` saw the failure before."""
+    ended = {**FAILED, "started": time.time() + 3600, "ended": time.time() + 3660}
+    gone = {"host": processes.host(), "boot": "b", "pid": 7, "pid_start": 1}
+    attempt(run, {**{key: ended[key] for key in ended if key != "job"}, **gone})
+    gate = Gate(["sleep", "60"], dict(os.environ))
+    start_recorded(run, gate, scheduler="local")
+    assert states.state_of(run).name == "pending"
+    gate.kill()
+    assert states.state_of(run).name == "failed"
+
+
+def test_a_requeued_job_is_asked_for_though_the_clock_of_its_node_is_behind(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = job_key("7", "it-abc234")
+    submitted(run)
+    attempt(run, {**BEGUN, "started": time.time() - 600})
+    assert told(run, monkeypatch, ("7", "NODE_FAIL")).name == "failed"
+    attempt(run, {**BEGUN, "started": time.time() - 300})
+
+    def answer(_: Cluster, keys: Any, fresh_s: float) -> SlurmAnswer:
+        state = "NODE_FAIL" if fresh_s else "RUNNING"
+        return SlurmAnswer({key: SlurmJob(state)}, time.time())
+
+    monkeypatch.setattr(slurm_query, "ask", answer)
+    assert states.state_of(run).name == "running"
+
+
+# submissions whose answer was lost ------------------------------------------------------------------
+
+
+def test_nobody_looks_for_the_jobs_of_somebody_else(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a job in a foreign run may be that of the reader's own jobs."""
+    lose_answer(run, after=0)
+    said: list[str] = []
+    monkeypatch.setattr(
+        submit, "find_by_name", lambda cluster, names, *limits: {"it-abc234": ["7", "8"]}
+    )
+    monkeypatch.setattr(submit, "cancel_jobs", lambda cluster, name, jobs: said.extend(jobs))
+    monkeypatch.setattr(os, "getuid", lambda: run.path.stat().st_uid + 1)
+    state = told(run, monkeypatch, ("7", "PENDING"))
+    assert (state.name, said, run.jobs()) == ("pending", [], [])
+    assert "only its owner" in state.cause
+
+
+def test_a_submission_that_never_came_through_is_settled_after_a_day(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then Slurm is asked at every look."""
+    asked: list[str] = []
+
+    def find(cluster: Cluster, names: Any, *limits: float) -> dict[str, list[str]]:
+        asked.extend(names)
+        return {}
+
+    monkeypatch.setattr(submit, "find_by_name", find)
+    lose_answer(run, after=0)
+    for _ in range(2):
+        assert told(run, monkeypatch).name == "failed"
+    past = time.time() - 2 * 86_400
+    os.utime(run.control_file, (past, past))
+    for _ in range(2):
+        state = told(run, monkeypatch)
+        assert "it was never started" in state.cause
+    assert asked == ["it-abc234"] * 3
+    assert "Slurm knows no job of that name" in state.cause

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rampup.core.spec import Cluster
-from rampup.errors import SchedulerError
+from rampup.errors import Refused, SchedulerError
 from rampup.rundir import files as rundir
+from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.schedulers.slurm import submit as slurm
 from rampup.schedulers.slurm.commands import call, clean_environment
@@ -148,6 +149,48 @@ def test_a_try_that_came_through_late_is_cancelled(
     calls = programs(sbatch=late, squeue=seen, sacct="exit 0", scancel="exit 0")
     assert slurm.submit(run, CLUSTER, "it-abc234") == "4713"
     assert calls.read_text().splitlines()[-1] == "scancel 4712"
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_refusal_of_a_second_try_does_not_say_that_there_is_no_job(
+    run: RunDir, programs: Programs, tmp_path: Path, is_seen: bool
+) -> None:
+    """A site may allow one job, which the first try has become: slower than squeue shows it."""
+    first = f"[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; echo 'Socket timed out' >&2; exit 1; }}"
+    refusal = "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
+    late = f"[ -e {tmp_path}/looked ] && echo '4712|it-abc234'; touch {tmp_path}/looked; exit 0"
+    programs(sbatch=f"{first}; {refusal}", squeue=late if is_seen else "exit 0", sacct="exit 0")
+    if is_seen:
+        assert slurm.submit(run, CLUSTER, "it-abc234") == "4712"
+        return
+    with pytest.raises(SchedulerError, match="QOSMaxSubmitJobPerUserLimit"):
+        slurm.submit(run, CLUSTER, "it-abc234")
+    assert submissions.find_open(run.control()) is not None, "the job may still come"
+
+
+@pytest.mark.parametrize("words", ["Message receive failure", "Unexpected message received"])
+def test_a_connection_that_broke_is_not_a_refusal(
+    run: RunDir, programs: Programs, words: str
+) -> None:
+    programs(
+        sbatch=f"echo 'sbatch: error: Batch job submission failed: {words}' >&2; exit 1",
+        squeue="echo '4712|it-abc234'",
+    )
+    assert slurm.submit(run, CLUSTER, "it-abc234") == "4712"
+
+
+def test_who_was_away_and_has_lost_the_start_submits_nothing(
+    run: RunDir, programs: Programs
+) -> None:
+    """Another host takes a start over that seems to be abandoned; the first process comes back."""
+    calls = programs(sbatch="echo 4711")
+    submissions.claim(run, 1)
+    submissions.claim(run, 2)
+    other = {**records.read_json(submissions.claim_file(run, 2)), "host": "elsewhere"}
+    records.write_json(submissions.claim_file(run, 2), other)
+    with pytest.raises(Refused, match="is being started by another process"):
+        slurm.submit(run, CLUSTER, "it-abc234")
+    assert not calls.exists() and run.control() == []
 
 
 def test_an_sbatch_that_hangs_is_looked_up_too(

@@ -15,6 +15,7 @@ from rampup.rundir import find as runs
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
 from rampup.runs import state as states
+from rampup.runs import submissions as lost_submissions
 from rampup.schedulers.base import job_key
 from rampup.schedulers.slurm import query as slurm_query
 from rampup.schedulers.slurm import submit as slurm_submit
@@ -24,6 +25,7 @@ from rampup.study import members
 from rampup.study.columns import check, headline, more_is_better, values_of
 from rampup.study.grid import Point
 
+SITE = Cluster(name="site", scheduler="slurm")
 BEGUN: dict[str, Any] = {
     "launcher": "srun",
     "job": "7",
@@ -71,7 +73,8 @@ def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, **jobs: str) -> states.St
         {job_key(job.strip("j"), "it-pack1"): SlurmJob(state) for job, state in jobs.items()},
         time.time(),
     )
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
+    for module in (states, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -161,13 +164,16 @@ def test_slurm_is_asked_once_for_a_lost_submission(
         run.record("submitting", cluster="site", job_name="it-array1", task=task)
     asked: list[str] = []
 
-    def find_by_name(cluster: Cluster, names: Sequence[str]) -> dict[str, list[str]]:
+    def find_by_name(
+        cluster: Cluster, names: Sequence[str], *limits: float
+    ) -> dict[str, list[str]]:
         asked.extend(names)
         return {name: ["7"] for name in names}
 
-    monkeypatch.setattr(states, "of_run", lambda name, kept: Cluster(name=name, scheduler="slurm"))
+    for module in (states, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
     monkeypatch.setattr(slurm_submit, "find_by_name", find_by_name)
-    states.find_submissions([states.observe(run) for run in lost])
+    lost_submissions.find_submissions((run, {}) for run in lost)
     assert asked == ["it-array1"]
     assert [(run.recorded("submitted") or {})["job"] for run in lost] == ["7_0", "7_1", "7_2"]
 
