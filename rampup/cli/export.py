@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 
 from rampup.cli import output
 from rampup.cli.options import complete_run, dry_run_option, json_option, study_option
-from rampup.cli.selection import select_to_read
+from rampup.cli.selection import select_to_read, title
 from rampup.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def command(
         )
     sources = [read_source(run) for run in select_to_read(wanted, study).runs()]
     check_ids(sources)
+    if not as_json and study is None:
+        output.say(", ".join(title(source.run) for source in sources))
     if dry_run:
         return show_plan(tracker, where, sources, as_json)
     sent: list[Sent] = []
