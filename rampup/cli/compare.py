@@ -130,7 +130,7 @@ def find_unvaried(rows: Sequence[Row]) -> list[str]:
 
 
 def differ_words(names: Sequence[str]) -> str:
-    return f"runs of this study differ also in {', '.join(names)}, which it does not vary"
+    return f"runs of this study also differ in {', '.join(names)}, which the study does not vary"
 
 
 def sort_rows(rows: Sequence[Row], name: str) -> list[Row]:

@@ -102,7 +102,7 @@ def command(
     is_watched: bool,
     as_json: bool,
 ) -> int:
-    """List runs, newest first. NAME shows only runs of that name: a recipe, a script, --name."""
+    """List runs, newest first. With NAME, only runs of that name (a recipe, a script, or --name)."""
     asked = Wanted(name or named, show_all, limit, wanted, study, columns, sort)
     if is_watched:
         from rampup.cli.watch import watch  # not for those who look once

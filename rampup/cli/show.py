@@ -142,7 +142,7 @@ def elapsed_words(run: RunDir, facts: dict[str, Any]) -> str:
     """Say for how long it has been running, in this attempt, or how long it took in all."""
     if facts["as_of_s"] is not None:
         ago = output.duration(facts["as_of_s"])
-        return f", as it was {ago} ago: the scheduler does not answer"
+        return f", as of {ago} ago: the scheduler does not respond"
     if facts["state"] == "running":
         attempt = run.last_attempt()
         began = attempt.facts.get("started") if attempt else None

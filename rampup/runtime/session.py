@@ -112,7 +112,7 @@ class Run:
         cancel --save`.
 
         Ask on every rank, once after each step: where torch.distributed joins the ranks, all get
-        the same answer at the same step. From the first look on, SIGTERM no longer ends the script
+        the same answer at the same step. After the first check, SIGTERM no longer ends the script
         by itself.
         """
         if not self._stopping:
@@ -140,7 +140,7 @@ class Run:
         self._saving.write(snapshot, None)
 
     def resume(self) -> dict[str, Any] | None:
-        """Return the state of the newest sound checkpoint of an earlier attempt, or None; `run.step`
+        """Return the state of the newest valid checkpoint of an earlier attempt, or None; `run.step`
         is its step."""
         if self._store is None:
             return None

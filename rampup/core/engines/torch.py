@@ -20,7 +20,7 @@ TORCH: dict[str, Setting] = {
     ),
     "batch_size": Setting("int", 100, "samples per optimizer step, over all ranks", low=1),
     "lr": Setting("float", 1e-3, "learning rate", low=0.0),
-    "optimizer": Setting("str", "adam", "rule of the update", choices=("adam", "adamw", "sgd")),
+    "optimizer": Setting("str", "adam", "update rule", choices=("adam", "adamw", "sgd")),
     "momentum": Setting("float", 0.9, "momentum of sgd", low=0.0),
     "weight_decay": Setting("float", 0.0, "weight decay", low=0.0),
     "schedule": Setting(
@@ -29,7 +29,7 @@ TORCH: dict[str, Setting] = {
         "how the rate falls after the warmup; onecycle: rise for a quarter of the run, then fall to 0",
         choices=("constant", "cosine", "linear", "step", "onecycle"),
     ),
-    "warmup_steps": Setting("int", 0, "steps in which the rate rises to lr", low=0),
+    "warmup_steps": Setting("int", 0, "steps over which the rate rises to lr", low=0),
     "decay_epochs": Setting(
         "int", 30, "schedule=step: epochs between two drops of the rate", low=1
     ),

@@ -66,4 +66,4 @@ def test_what_differs_in_a_study_is_a_column(
     add_point(tmp_path, "cccccc", 0.3, 20)
     head, notes = show_study()
     assert head == ["id", "state", "lr", "epochs", "took"]
-    assert "note: runs of this study differ also in epochs" in notes
+    assert "note: runs of this study also differ in epochs" in notes
