@@ -56,7 +56,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Export the metrics of runs to a table or a tracker. RUN is an id or a directory (default: the
-    latest).
+    latest run of this directory).
 
     All attempts of a run are merged into one history. An export can be repeated: each run and each
     point is written once.
