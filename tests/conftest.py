@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -95,8 +96,10 @@ class Cli:
             **options,
         )
 
-    def on_terminal(self, *words: str, columns: int = 80, check: int = 0, **env: str) -> "Terminal":
-        """The same on a terminal of so many columns."""
+    def on_terminal(
+        self, *words: str, columns: int = 80, check: int = 0, ctrl_c_after: str = "", **env: str
+    ) -> "Terminal":
+        """The same on a terminal of so many columns; Ctrl-C comes after some words were shown."""
         outer, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         started = subprocess.Popen(
@@ -113,6 +116,9 @@ class Cli:
                 said += os.read(outer, 65536)
             except OSError:  # how a terminal ends
                 break
+            if ctrl_c_after and ctrl_c_after in said.decode(errors="replace"):
+                started.send_signal(signal.SIGINT)
+                ctrl_c_after = ""
         os.close(outer)
         assert started.wait(timeout=60) == check, said.decode()
         return Terminal(said.decode())

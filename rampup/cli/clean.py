@@ -71,7 +71,7 @@ def format_lines(run: RunDir, plan: Cleaning, dry_run: bool) -> list[str]:
     if plan.kept:
         first += f"; kept {', '.join(facts['kept'])}"
     if plan.left:
-        first += f"; left {', '.join(plan.left)}"
+        first += f"; left alone: {', '.join(plan.left)}"
     lines = [first]
     for entry in plan.aside:
         would = "would be" if dry_run else "was"

@@ -56,8 +56,13 @@ class Comparison(Struct, frozen=True):
             found.append(facts)
         return found
 
+    def first(self) -> tuple[str, ...]:
+        """Return the columns that are always shown; the name only where it differs."""
+        differ = len({row.facts["name"] for row in self.rows}) > 1
+        return ("id", "name", "state") if differ else FIRST
+
     def show(self) -> None:
-        listed = [*(name for name in FIRST if name not in self.names), *self.names]
+        listed = [*(name for name in self.first() if name not in self.names), *self.names]
         right = [
             index
             for index, name in enumerate(listed)
@@ -115,7 +120,8 @@ def find_varied(rows: Sequence[Row]) -> list[str]:
 def find_unvaried(rows: Sequence[Row]) -> list[str]:
     """Return the settings that differ between the runs of one study, besides those that it
     varies."""
-    if len({row.run.run.get("study") for row in rows} | {None}) != 2:
+    studies = {row.run.run.get("study") for row in rows}
+    if len(studies) != 1 or studies == {None}:
         return []
     varied = {key.removeprefix("train.").removeprefix("resources.") for key in find_varied(rows)}
     return [
@@ -124,7 +130,7 @@ def find_unvaried(rows: Sequence[Row]) -> list[str]:
 
 
 def differ_words(names: Sequence[str]) -> str:
-    return f"runs of this study differ also in {', '.join(names)}, which it does not vary"
+    return f"runs of this study also differ in {', '.join(names)}, which the study does not vary"
 
 
 def sort_rows(rows: Sequence[Row], name: str) -> list[Row]:

@@ -24,6 +24,8 @@ from rampup.runs.summary import (
 )
 
 TRACE_LINES = 25
+LONGEST_NAME = 30
+"""On a terminal the middle of a longer name of a metric is left out."""
 
 
 def report_end(run: RunDir, launcher_code: int | None, as_json: bool, followed: bool = True) -> int:
@@ -72,11 +74,16 @@ def report_success(run: RunDir) -> None:
 def metrics_line(last: dict[str, Any], room: int | None) -> str:
     """Return the last values: as many as fit in `room` columns, all of them without a terminal."""
     shown = [
-        f"{key} {output.number(value)}"
+        f"{key if room is None else shorten_name(key)} {output.number(value)}"
         for key, value in last.items()
         if key not in ("t", "step", "epoch")
     ]
     return width.join_fitting("last: ", shown, room) if shown else ""
+
+
+def shorten_name(metric: str) -> str:
+    """Return the name of a metric, short enough that others fit beside it."""
+    return width.shorten_middle(metric, LONGEST_NAME)
 
 
 def best_line(best: dict[str, Any] | None) -> str:
@@ -111,7 +118,7 @@ def report_failure(run: RunDir, state: State, followed: bool) -> None:
     name = state.name if state.name != "timeout" else "timed out"
     answer = explain(run, state)
     cause = answer.finding.cause if answer.known else state.cause or "cause unknown"
-    output.say(f"{output.paint_state(state.name, name, sys.stderr)}: {cause}")
+    output.say(f"{output.paint_state(state.name, name, sys.stderr)}{add_cause(cause)}")
     trace = read_traceback(run, state)
     has_hint = trace.startswith("hint:")
     if trace and not (has_hint and followed and state.failed_rank == 0):
@@ -119,6 +126,12 @@ def report_failure(run: RunDir, state: State, followed: bool) -> None:
     remedy = answer.finding.remedy if answer.known and not has_hint else ""
     if remedy and remedy != next_command(run, state):
         output.say(f"hint: {remedy}")
+
+
+def add_cause(cause: str) -> str:
+    """Return what follows `cancelled`: ` (Ctrl-C)`, or after a colon a cause that says more."""
+    by = cause.removeprefix("cancelled by ")
+    return f": {cause}" if by == cause else f" ({by})"
 
 
 def next_command(run: RunDir, state: State) -> str:

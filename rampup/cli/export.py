@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 
 from rampup.cli import output
 from rampup.cli.options import complete_run, dry_run_option, json_option, study_option
-from rampup.cli.selection import select_to_read
+from rampup.cli.selection import select_to_read, title
 from rampup.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Export the metrics of runs to a table or a tracker. RUN is an id or a directory (default: the
-    latest).
+    latest run of this directory).
 
     All attempts of a run are merged into one history. An export can be repeated: each run and each
     point is written once.
@@ -75,6 +75,8 @@ def command(
         )
     sources = [read_source(run) for run in select_to_read(wanted, study).runs()]
     check_ids(sources)
+    if not as_json and study is None:
+        output.say(", ".join(title(source.run) for source in sources))
     if dry_run:
         return show_plan(tracker, where, sources, as_json)
     sent: list[Sent] = []

@@ -1,16 +1,20 @@
 """`rampup list`: the runs of every root that was ever used, or of one study, the newest first.
 
-With --study, --columns or --sort they are compared side by side: see compare.py.
+With --study, --columns or --sort they are compared side by side: see compare.py. With --watch the
+same is drawn again and again: see watch.py.
 """
 
 import gc
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
-from rampup.cli import output
+from rampup.cli import output, width
 from rampup.cli.options import complete_columns, complete_name, json_option, study_option
-from rampup.cli.selection import report_states, select_all
+from rampup.cli.selection import cause_in_one_line, report_states, select_all
+from rampup.core.metrics import is_number
 from rampup.errors import RunNotFound, nearest
 from rampup.rundir import clocks, find
 from rampup.rundir.files import AttemptDir, RunDir
@@ -18,7 +22,38 @@ from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
 from rampup.runs.state import Observation, State, observe, states_of
 
+if TYPE_CHECKING:
+    from rampup.cli.compare import Comparison
+
 SHOWN = 20
+LONGEST_NAME = 15
+"""Of the metric in the last column."""
+
+
+NUMBERS = ("age", "took", "ranks")
+SAYS_NOTHING = {"job": ("-",), "ranks": ("-", "1")}
+"""Values of columns that are left out where no run has another."""
+
+
+class Wanted(Struct, frozen=True):
+    """What was asked for."""
+
+    name: str | None
+    show_all: bool
+    limit: int | None
+    state: str | None
+    study: str | None
+    columns: str | None
+    sort: str | None
+
+
+class Listing(Struct, frozen=True):
+    """The runs that were found, and how many older ones were not looked at."""
+
+    rows: list[dict[str, Any]]
+    comparison: "Comparison | None"
+    states: dict[RunDir, State]
+    older: int
 
 
 @click.command()
@@ -51,6 +86,9 @@ SHOWN = 20
     shell_complete=complete_columns,
     help="Sort by this column; a metric's best value comes first.",
 )
+@click.option(
+    "--watch", "is_watched", is_flag=True, help="Renew the list every few seconds until Ctrl-C."
+)
 @json_option
 def command(
     name: str | None,
@@ -61,43 +99,72 @@ def command(
     study: str | None,
     columns: str | None,
     sort: str | None,
+    is_watched: bool,
     as_json: bool,
 ) -> int:
-    """List runs, newest first. NAME shows only runs of that name: a recipe, a script, --name."""
+    """List runs, newest first. With NAME, only runs of that name (a recipe, a script, or --name)."""
+    asked = Wanted(name or named, show_all, limit, wanted, study, columns, sort)
+    if is_watched:
+        from rampup.cli.watch import watch  # not for those who look once
+
+        watch(partial(show_listing, asked), as_json)
     # thousands of small objects that all live to the end: looking for garbage would take a tenth
     gc.disable()
-    found = with_name(select_all(study).runs(), name or named)
-    whole = show_all or wanted is not None or study is not None
-    seen = [observe(run) for run in (found if whole else found[: limit or SHOWN])]
+    if as_json:
+        output.emit_json(find_runs(asked).rows)
+    else:
+        show_listing(asked)
+    return 0
+
+
+def find_runs(asked: Wanted) -> Listing:
+    found = with_name(select_all(asked.study).runs(), asked.name)
+    whole = asked.show_all or asked.state is not None or asked.study is not None
+    seen = [observe(run) for run in (found if whole else found[: asked.limit or SHOWN])]
     states = states_of(seen, causes=False)
     rows = [describe_briefly(one, states[one.run.path]) for one in seen]
-    rows = [row for row in rows if wanted in (None, row["state"])][:limit]
+    rows = [row for row in rows if asked.state in (None, row["state"])][: asked.limit]
     comparison = None
-    if study is not None or columns is not None or sort is not None:
+    if not (asked.study is None and asked.columns is None and asked.sort is None):
         from rampup.cli.compare import compare  # it takes long to import
 
         runs = {str(one.run.path): one.run for one in seen}
-        comparison = compare(rows, [runs[row["dir"]] for row in rows], columns, sort)
-        rows = comparison.as_json(study)
-    if as_json:
-        output.emit_json(rows)
-        return 0
-    if not rows:
-        output.say("no runs" + (f" that are {wanted}" if wanted else ""))
+        of_rows = [runs[row["dir"]] for row in rows]
+        comparison = compare(rows, of_rows, asked.columns, asked.sort)
+        rows = comparison.as_json(asked.study)
+    by_run = {one.run: states[one.run.path] for one in seen}
+    return Listing(rows, comparison, by_run, len(found) - len(seen))
+
+
+def show_listing(asked: Wanted) -> None:
+    found = find_runs(asked)
+    if not found.rows:
+        output.say("no runs" + (f" that are {asked.state}" if asked.state else ""))
         output.next_step("rampup run digits")
-        return 0
-    if comparison is not None:
-        comparison.show()
+        return
+    if found.comparison is not None:
+        found.comparison.show()
     else:
-        show(rows)
-    if study is not None:
-        report_states({one.run: states[one.run.path] for one in seen})
-        output.next_step(f"rampup report --study {study}")
-        return 0
-    if len(seen) < len(found):
-        output.say(f"{len(found) - len(seen)} older ones: rampup list --all")
-    output.next_step(f"rampup show {rows[0]['id']}")
-    return 0
+        causes = find_causes(found)
+        show([{**row, "why": causes.get(row["dir"], "")} for row in found.rows])
+    if asked.study is not None:
+        report_states(found.states)
+        output.next_step(f"rampup report --study {asked.study}")
+        return
+    if found.older:
+        output.say(f"{found.older} older ones: rampup list --all")
+    output.next_step(f"rampup show {found.rows[0]['id']}")
+
+
+def find_causes(found: Listing) -> dict[str, str]:
+    """Return why runs failed, or what they wait for, by their directories. Of many runs only of
+    the newest, because a cause is read from logs."""
+    causes = {str(run.path): state.cause for run, state in found.states.items()}
+    states = {str(run.path): (run, state) for run, state in found.states.items()}
+    shown = {row["dir"]: causes[row["dir"]] for row in found.rows if row["state"] == "pending"}
+    failed = [row["dir"] for row in found.rows if row["state"] in ("failed", "timeout")]
+    shown.update({folder: cause_in_one_line(*states[folder]) for folder in failed[:SHOWN]})
+    return shown
 
 
 def with_name(runs: list[RunDir], name: str | None) -> list[RunDir]:
@@ -114,15 +181,15 @@ def with_name(runs: list[RunDir], name: str | None) -> list[RunDir]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    head = ["id", "name", "state", "age", "took", "ranks", "last"]
-    table = [list(cells(row)) for row in rows]
-    right = {3, 4, 5}
-    if any(row["job"] for row in rows):
-        head.insert(1, "job")
-        for row, line in zip(rows, table, strict=True):
-            line.insert(1, row["job"] or "-")
-        right = {4, 5, 6}
-    output.table(head, table, right=frozenset(right))
+    """Print the table. A job and the number of ranks have a column only where they say something."""
+    cells = [cells_of(row) for row in rows]
+    head = [
+        name
+        for name in cells[0]
+        if any(row[name] not in SAYS_NOTHING.get(name, ()) for row in cells)
+    ]
+    right = frozenset(index for index, name in enumerate(head) if name in NUMBERS)
+    output.table(head, [[row[name] for name in head] for row in cells], right)
 
 
 def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
@@ -141,6 +208,7 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
         "created": created,
         "attempts": len(earlier) + 1 if attempt else 0,
         "wall_s": total_s(seen, earlier) if state.ended else None,
+        "running_s": running_s(facts) if state.name == "running" else None,
         "ranks": facts.get("world_size"),
         "metrics": last_metrics(attempt, earlier) if attempt else {},
     }
@@ -163,6 +231,12 @@ def total_s(seen: Observation, earlier: list[AttemptDir]) -> float | None:
     return sum(known) + (last or 0.0) if known else last
 
 
+def running_s(facts: Record) -> float | None:
+    """Return for how long the newest attempt has been running."""
+    began = facts.get("started")
+    return max(0.0, clocks.age(float(began))) if is_number(began) and began else None
+
+
 def last_metrics(newest: AttemptDir, earlier: list[AttemptDir]) -> Record:
     """Return the metrics of the newest attempt that has written some."""
     found = newest.last_metrics()
@@ -172,19 +246,25 @@ def last_metrics(newest: AttemptDir, earlier: list[AttemptDir]) -> Record:
     return found
 
 
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    created, wall, metrics = row["created"], row["wall_s"], row["metrics"]
-    chosen = headline(metrics)
-    shown = [f"{key} {output.number(value)}" for key, value in metrics.items() if key in chosen]
-    return (
-        row["id"],
-        row["name"],
-        output.paint_state(row["state"], state_words(row)),
-        age(clocks.age(created)) if created else "?",
-        output.duration(wall) if wall is not None else "-",
-        str(row["ranks"] or "-"),
-        "  ".join(shown),
-    )
+def cells_of(row: dict[str, Any]) -> dict[str, str]:
+    """Return what is shown of a run, by column."""
+    created, metrics = row["created"], row["metrics"]
+    wall = row["running_s"] if row["wall_s"] is None else row["wall_s"]
+    shown = [
+        f"{width.shorten_middle(key, LONGEST_NAME)} {output.number(metrics[key])}"
+        for key in headline(metrics)
+        if key in metrics
+    ]
+    return {
+        "id": row["id"],
+        "job": row["job"] or "-",
+        "name": row["name"],
+        "state": output.paint_state(row["state"], state_words(row)),
+        "age": age(clocks.age(created)) if created else "?",
+        "took": output.duration(wall) if wall is not None else "-",
+        "ranks": str(row["ranks"] or "-"),
+        "last": row["why"] or "  ".join(shown),
+    }
 
 
 def state_words(row: dict[str, Any]) -> str:
@@ -194,10 +274,11 @@ def state_words(row: dict[str, Any]) -> str:
 
 
 def headline(metrics: dict[str, Any]) -> tuple[str, ...]:
-    """Choose at most two: what people look for first."""
+    """Choose at most two: what people look for first. The epoch comes last, where a narrow
+    terminal cuts."""
     validated = [key for key in metrics if key.startswith("val_")]
     losses = [key for key in metrics if "loss" in key]
-    return ("epoch", *sorted(validated or losses)[:1])
+    return (*sorted(validated or losses)[:1], "epoch")
 
 
 def age(seconds: float) -> str:

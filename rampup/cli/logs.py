@@ -36,7 +36,8 @@ POLL_S = 0.2
 @click.option("--rank", type=int, default=0, show_default=True, help="The rank to show.")
 @json_option
 def command(run: str | None, follow: bool, last: int | None, rank: int, as_json: bool) -> int:
-    """Print the output of a rank. RUN is an id or a prefix of one (default: the latest)."""
+    """Print the output of a rank. RUN is an id or a prefix of one (default: the latest run of this
+    directory)."""
     if as_json and follow:
         raise UsageError("--json and --follow can't be combined", "leave one of them out")
     found = runs.find_to_read(run)

@@ -21,7 +21,7 @@ ENGINES = ("loop", "lightning", "keras")
     "--engine",
     type=click.Choice(ENGINES),
     default=ENGINES[0],
-    help="What trains: a custom loop (the default), a LightningModule, or a Keras model.",
+    help="What to train with: a custom loop (the default), a LightningModule, or a Keras model.",
 )
 @dry_run_option
 def command(directory: Path, engine: str, dry_run: bool) -> int:

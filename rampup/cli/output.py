@@ -16,6 +16,8 @@ from rampup.core.finding import Finding
 from rampup.errors import RampupError
 
 BOLD, DIM, RED, GREEN, YELLOW, BLUE = "1", "2", "31", "32", "33", "34"
+LEAST_COLUMN = 8
+"""A column of a table is never cut to less."""
 STATE_COLOURS = {
     "completed": GREEN,
     "failed": RED,
@@ -107,9 +109,29 @@ def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
 ) -> None:
     """Print aligned columns on stdout; `right` holds the indices of columns of numbers. On a
-    terminal they fit its width: the widest are cut."""
-    for index, line in enumerate(table_lines(head, rows, right, width.columns(sys.stdout))):
+    terminal they fit its width: the widest are cut, and the last ones left out."""
+    room = width.columns(sys.stdout)
+    shown = count_fitting(head, rows, room)
+    cut = [row[:shown] for row in rows]
+    for index, line in enumerate(table_lines(head[:shown], cut, right, room)):
         print(paint(line, BOLD) if index == 0 else line)
+    if shown < len(head):
+        say(f"no room for: {', '.join(head[shown:])}; a wider terminal or a pipe shows them")
+
+
+def count_fitting(head: Sequence[str], rows: Sequence[Sequence[str]], room: int | None) -> int:
+    """Return how many columns fit, when each may be cut to a few characters."""
+    least = [min(each, LEAST_COLUMN) for each in measure_columns(head, rows)]
+    count = len(least)
+    while room is not None and count > 1 and sum(least[:count]) + 2 * (count - 1) > room:
+        count -= 1
+    return count
+
+
+def measure_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max(width.measure(str(row[column])) for row in (head, *rows)) for column in range(len(head))
+    ]
 
 
 def table_lines(
@@ -119,9 +141,7 @@ def table_lines(
     room: int | None = None,
 ) -> list[str]:
     """Return the header and the rows, aligned; with `room`, in at most so many columns."""
-    widths = [
-        max(width.measure(str(row[column])) for row in (head, *rows)) for column in range(len(head))
-    ]
+    widths = measure_columns(head, rows)
     if room is not None:
         widths = width.fit_columns(widths, room)
 

@@ -48,7 +48,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Write an HTML report about one or more runs. RUN is an id, a prefix of one, or a directory
-    (default: the latest)."""
+    (default: the latest run of this directory)."""
     from rampup.report.build import default_file, write_report
 
     selection = select_to_read(wanted, study)

@@ -17,6 +17,8 @@ NAMES = {"samples_s": "samples/s", "epoch_s": "took", "eta_s": "left"}
 """What people read in place of the names for machines."""
 LONGEST_NAME = 20
 NARROWEST = 6
+LOSS = len("1.234e-05*")
+"""A loss gets shorter and longer while it falls: its column has room from the beginning."""
 HEADER_EVERY = 25
 """So many rows below a header it is repeated."""
 GAP = "  "
@@ -73,8 +75,7 @@ class RowTable:
         if self.monitor in cells:
             cells[self.monitor] += "*" if is_best else " "
         for key, cell in cells.items():
-            least = max(NARROWEST, width.measure(format_name(key)), width.measure(cell))
-            self.widths[key] = max(self.widths.get(key, 0), least)
+            self.widths[key] = max(self.widths.get(key, 0), least_width(key, cell))
         shown = self._choose(room)
         lines = []
         if shown != self.shown or self.below_header >= HEADER_EVERY:
@@ -126,6 +127,14 @@ def choose_monitor(row: Row) -> str:
 
 def format_name(key: str) -> str:
     return width.shorten_middle(NAMES.get(key, key), LONGEST_NAME)
+
+
+def least_width(key: str, cell: str) -> int:
+    """Return how wide a column must be for this cell and for those that are to come."""
+    last = cell.rpartition("/")[2]
+    later = f"{last}/{last}" if key == "epoch" and last != cell else cell
+    usual = LOSS if "loss" in key else NARROWEST
+    return max(usual, width.measure(format_name(key)), width.measure(later))
 
 
 def format_cell(key: str, value: str) -> str:

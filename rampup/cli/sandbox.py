@@ -56,7 +56,7 @@ def command() -> None:
     type=click.IntRange(0, 64),
     default=0,
     show_default=True,
-    help="Pretended GPUs per node.",
+    help="Simulated GPUs per node.",
 )
 @click.option(
     "--max-array-size",
@@ -81,7 +81,7 @@ def command() -> None:
     default=30,
     show_default=True,
     metavar="S",
-    help="Seconds until a silent node is down.",
+    help="Seconds until Slurm marks a silent node as down.",
 )
 @click.option(
     "--slurm-conf",
@@ -174,7 +174,7 @@ def down(name: str) -> int:
     """Stop the sandbox and remove it. Your runs are kept."""
     began = time.monotonic()
     if sandbox.down(name):
-        output.say(f"sandbox {name} is gone after {output.duration(time.monotonic() - began)}")
+        output.say(f"sandbox {name} was removed after {output.duration(time.monotonic() - began)}")
     else:
         output.say(f"there is no sandbox {name}; known: {', '.join(list_sandboxes()) or 'none'}")
     output.next_step(f"rampup sandbox up{name_words(name)}")

@@ -8,7 +8,13 @@ import click
 from msgspec import to_builtins
 
 from rampup.cli import output, width
-from rampup.cli.ending import best_line, checkpoints_line, metrics_line, phases_line
+from rampup.cli.ending import (
+    best_line,
+    checkpoints_line,
+    metrics_line,
+    phases_line,
+    relative_path,
+)
 from rampup.cli.options import json_option, run_argument
 from rampup.cli.selection import title
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
@@ -120,12 +126,16 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
         place_line(place_of(run)),
         environment_line(run),
         profile_line(run),
-        f"command: {command_of(run)}" if run.config else "",
         code_line(run),
-        f"directory: {run.path}",
     )
     for line in filter(None, lines):
         output.write(line, most=2)
+    command_line = f"command: {command_of(run)}" if run.config else ""
+    if show_all and command_line:
+        print(command_line)
+    elif command_line:
+        output.write(command_line, most=2)
+    print(directory_line(run))
     show_attempts(run, state, show_all)
     show_settings(run, show_all)
     for words in find_damage(run):
@@ -137,7 +147,7 @@ def elapsed_words(run: RunDir, facts: dict[str, Any]) -> str:
     """Say for how long it has been running, in this attempt, or how long it took in all."""
     if facts["as_of_s"] is not None:
         ago = output.duration(facts["as_of_s"])
-        return f", as it was {ago} ago: the scheduler does not answer"
+        return f", as of {ago} ago: the scheduler does not respond"
     if facts["state"] == "running":
         attempt = run.last_attempt()
         began = attempt.facts.get("started") if attempt else None
@@ -154,7 +164,7 @@ def progress_line(progress: dict[str, Any] | None) -> str:
     step, steps = progress["step"], progress["steps"]
     parts = []
     if progress["epoch"] is not None:
-        parts.append(f"epoch {progress['epoch']}{out_of(progress['epochs'])}")
+        parts.append(f"epoch {progress['epoch']:,}{out_of(progress['epochs'])}")
     share = f" ({step / steps:.0%})" if steps else ""
     parts.append(f"step {step:,}{out_of(steps)}{share}")
     if progress["left_s"] is not None:
@@ -164,6 +174,14 @@ def progress_line(progress: dict[str, Any] | None) -> str:
 
 def out_of(number: int | None) -> str:
     return f"/{number:,}" if number else ""
+
+
+def directory_line(run: RunDir) -> str:
+    """Say where its files are. People copy the path: it is never folded or cut, and where it is
+    too long for the terminal it is written as seen from here."""
+    line, room = f"directory: {run.path}", width.columns(sys.stdout)
+    fits = room is None or width.measure(line) <= room
+    return line if fits else f"directory: {relative_path(run.path)}"
 
 
 def place_line(place: dict[str, Any]) -> str:
@@ -311,7 +329,7 @@ def next_command(run: RunDir, facts: dict[str, Any]) -> str:
     state = facts["state"]
     if state in ("running", "pending"):
         return f"rampup logs -f {run.id}"
-    if state == "cancelled":
+    if state == "cancelled" and any(run.checkpoints.glob("step-*")):
         return f"rampup resume {run.id}"
     if state in ("failed", "timeout"):
         return f"rampup why {run.id}"

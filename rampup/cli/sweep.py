@@ -107,7 +107,7 @@ def command(
     rampup sweep mnist lr=1e-2,1e-3 --on sandbox --throttle 2
     rampup sweep p=1,2,3 --on sandbox --pack 3 -- python prog.py {p}
 
-    KEY=A,B,C is tried with each value; a dotted key reaches any table (resources.nodes=1,2). The
+    KEY=A,B,C tries each value; a dotted key reaches any table (resources.nodes=1,2). The
     same command again starts what is missing or has failed, and skips what is done. `rampup
     list --study STUDY` compares the runs.
     """

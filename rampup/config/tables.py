@@ -22,7 +22,7 @@ CHECKPOINT = {
         "auto",
         "auto, 100steps, 30s, 15min, 2h, 1epoch or never; auto: at most 1 % of the time",
     ),
-    "keep": Setting("int", 2, "how many of the newest to keep, besides the best", low=2),
+    "keep": Setting("int", 2, "how many of the newest to keep, in addition to the best", low=2),
 }
 RESOURCES = {
     "nodes": Setting("int", 1, "number of nodes"),

@@ -48,7 +48,7 @@ def fetch(name: str, given: Path | None, tell: Tell, progress: Progress) -> Fetc
     if _is_verified(data, target):
         return Fetched(target, "")
     if target.exists():
-        tell(f"{name} is here but damaged: it is replaced")
+        tell(f"{name} is here but damaged: it will be replaced")
     scratch = make_scratch(target)
     try:
         source = _fill_from_first(data, given, scratch / "ready", tell, progress)

@@ -39,8 +39,10 @@ from rampup.rundir.records import Record
 SETTING = re.compile(r"--[\w-]+ [\w.]+|[\w.]+=[\w.]+(?: [\w.]+=[\w.]+)*|RAMPUP_\w+")
 NOT_OF_ALL = ("samples/s", "epoch takes", "best")
 """Columns that are left out where no run has them: your own loop may log no metric that counts."""
-KILLED = "by when its training began; rank 0 writes the phases when it ends, but it was killed"
-SOME_KILLED = "as rank 0 measured it; where it was killed, only the start of training is known"
+KILLED = "estimated from the start of training: rank 0 was killed before it wrote its phases"
+SOME_KILLED = (
+    "as measured by rank 0; for an attempt that was killed, only the start of training is known"
+)
 MARKS = "A dashed line marks where a later attempt resumed; its number is above it."
 MARKS_OF_MANY = "A dashed line marks where a later attempt of the run of that colour resumed."
 CHART_SECTIONS = {
@@ -313,7 +315,7 @@ def below_charts(key: str, runs: Sequence[RunData], left: Sequence[str], marked:
     if key == "curves" and marked:
         words.append(MARKS if len(runs) == 1 else MARKS_OF_MANY)
     if key == "curves" and left:
-        words.append(f"Not drawn, for there are too many: {cut(', '.join(left), 600)}")
+        words.append(f"Not drawn, because there are too many: {cut(', '.join(left), 600)}")
     if key == "phases" and len(runs) == 1 and runs[0].phases.get("wall", 0.0) > 0:
         return f"<p class='small'>{escape(phases_line(runs[0]))}</p>"
     hidden = sum(max(0, len(data.system) - MOST_NODES) for data in runs)
@@ -329,7 +331,7 @@ def phases_line(data: RunData) -> str:
     of = format_duration(wall_s)
     if several:
         of += f" over {len(data.attempts)} attempts"
-    how = "as rank 0 measured it"
+    how = "as measured by rank 0"
     if NOT_MEASURED in phases:
         how = SOME_KILLED if several else KILLED
     return f"{' · '.join(shares)} of {of}, {how}"

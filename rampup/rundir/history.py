@@ -1,5 +1,5 @@
-"""The attempts of a run as one story: where each began, how far it came, which steps were redone,
-and what that cost.
+"""The attempts of a run as one history: where each began, how far it got, which steps were
+redone, and what that cost.
 
 `show`, `list`, the report and the drill read it. A run that was never interrupted has one attempt,
 and nothing of it is lost. What stood in a torn or missing file is unknown: None, or 0 steps. It
@@ -15,7 +15,7 @@ from rampup.rundir.attempt import TAIL_BYTES
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_json, read_jsonl
 
-KILLED_OR_LOST = "no word"
+KILLED_OR_LOST = "killed or lost"
 """How an attempt ended whose launcher could not record it: it was killed, or its machine was lost.
 Or it is still running."""
 REASONS = {

@@ -375,11 +375,11 @@ def state_of_packed(
     if outcome in ("failed", "cancelled") or timed_out:
         return explained_state(run, attempt, facts)
     if job is not None and job.ended and job.ended_itself:
-        words = "it was cut short" if facts else "its turn had not come"
+        words = "the run was interrupted" if facts else "the run had not started"
         return State("failed", None, f"the job that it shares with others has ended: {words}")
     if job is None or job.ended or not (job.running and (outcome or not facts)):
         return state_from_scheduler(seen, job, scheduler, answer)
-    waits = "its turn will come: the job runs others of the study"
+    waits = "waiting for its turn: the job is running others of the study"
     return State("pending", cause=waits, as_of_s=age_of(answer))
 
 

@@ -76,10 +76,15 @@ def progress_of(run: RunDir) -> Record | None:
     return {
         "step": step,
         "steps": steps,
-        "epoch": beat.get("epoch"),
+        "epoch": whole(beat.get("epoch")),
         "epochs": beat.get("epochs"),
         "left_s": left_s,
     }
+
+
+def whole(value: Any) -> Any:
+    """Return 3 for 3.0; the heartbeat keeps floats, because an epoch may be a part of one."""
+    return int(value) if is_number(value) and value == int(value) else value
 
 
 def merged(history: list[Record]) -> Record:

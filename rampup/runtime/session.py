@@ -112,7 +112,7 @@ class Run:
         cancel --save`.
 
         Ask on every rank, once after each step: where torch.distributed joins the ranks, all get
-        the same answer at the same step. From the first look on, SIGTERM no longer ends the script
+        the same answer at the same step. After the first check, SIGTERM no longer ends the script
         by itself.
         """
         if not self._stopping:
@@ -140,7 +140,7 @@ class Run:
         self._saving.write(snapshot, None)
 
     def resume(self) -> dict[str, Any] | None:
-        """Return the state of the newest sound checkpoint of an earlier attempt, or None; `run.step`
+        """Return the state of the newest valid checkpoint of an earlier attempt, or None; `run.step`
         is its step."""
         if self._store is None:
             return None
@@ -180,7 +180,7 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Flush and write no more; without `finish` the run is not recorded as ended well."""
+        """Flush, and write no more. Without `finish` the run is not recorded as completed."""
         if self._open:
             self._open = False
             if self._saving is not None:
@@ -190,7 +190,7 @@ class Run:
             self._events.close()
 
     def give_up(self, error: Superseded) -> None:
-        """Another attempt has the run now: one line, and nothing more is written."""
+        """End because another attempt has the run now: print one line, and write no more."""
         print(error.message, file=sys.stderr, flush=True)
         self.close()
 
@@ -209,8 +209,8 @@ class Run:
 def init(settings: object = None, /, **defaults: Any) -> Run:
     """Start a run, or join the one that rampup has started.
 
-    `settings` is a dict or argparse's Namespace; it and `defaults` hold for settings that were not
-    given otherwise. All are recorded with their origin.
+    `settings` is a dict or argparse's Namespace. It and `defaults` are used for settings that
+    neither the command line nor rampup.toml gives. All are recorded with their origin.
     """
     context = read_context()
     run = _start(context, settings, defaults)

@@ -116,7 +116,7 @@ def check(members: Sequence[Member], root: Path, at_once: int | None, tell: Tell
         except RampupError as error:
             hint = f"a smaller K, or {error.hint}"
             raise type(error)(
-                f"of --pack {at_once}, all that go at once: {error.message}", hint
+                f"--pack {at_once} runs too many at once: {error.message}", hint
             ) from None
 
     refuse_one_of({label: group.spec for label, group in groups.items()}, alone)

@@ -30,6 +30,7 @@ REWORDED = {
     "which would tell how it ended": "which records how it ended",
     "it was cancelled by": "cancelled by",
     "left no word, and Slurm has none either": "recorded no exit, and Slurm has no record of it",
+    "no word": "killed or lost",  # how an attempt ended
 }
 """Sentences of the older version that mean the same in other words now."""
 SLURM_IS_DOWN = """

@@ -1,9 +1,10 @@
 """What `run` shows on a terminal: from the first second on, and never wider than the terminal."""
 
 import re
+from typing import Any
 
 import pytest
-from conftest import Cli
+from conftest import Cli, Terminal
 
 from rampup.cli import width
 
@@ -55,3 +56,58 @@ def test_fast_epochs_are_thinned_above_a_bar_with_a_label(cli: Cli) -> None:
     # paths and commands are there to be copied: nothing folds or cuts them
     folded = [line for line in seen.drawn if "/runs/" not in line and not line.startswith("next:")]
     assert max(map(width.measure, folded)) <= 80
+
+
+LONG = "a-name-of-sixty-characters-" + "x" * 33
+WIDE = """
+import time, rampup
+run = rampup.init(epochs=9, {setting}=0.1, 設定の名前="値" * 40, words="w" * 90)
+for epoch in range(1, 10):
+    time.sleep(0.15)
+    run.log({{"epoch": epoch, "recall_" + "x" * 53: 1 / epoch, "検証データの正解率" * 6: 0.5,
+             "val_accuracy_" + "y" * 47: 0.5, "loss": 1 / epoch}})
+{end}
+"""
+FAILS = 'raise ValueError("z" * 70 + " 学習が失敗しました" * 12)'
+WHOLE = ("next:", "  or:", "report:", "directory:", "command:")
+"""Lines with paths and commands, which people copy: they are never folded or cut."""
+
+
+def find_wrapped(seen: Terminal, columns: int) -> list[str]:
+    """Return the lines that a terminal would wrap."""
+    longer = [line for line in seen.drawn if width.measure(line) > columns]
+    return [line for line in longer if not (line.startswith(WHOLE) and "/" in line)]
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_no_row_wraps(cli: Cli, columns: int) -> None:
+    """Names and metrics of sixty characters and wide letters, in every verb that prints rows."""
+
+    def see(*words: str, check: int = 0) -> Any:
+        seen = cli.on_terminal(*words, columns=columns, check=check)
+        assert find_wrapped(seen, columns) == []
+        return seen
+
+    setting = "s" * 60
+    good = cli.script(WIDE.format(setting=setting, end=""), "good.py")
+    bad = cli.script(WIDE.format(setting=setting, end=f"run.finish(); {FAILS}"), "bad.py")
+    seen = see("run", "--name", LONG, "--", "python", good)
+    assert any(re.match(r"epoch \d/9 [━─]+ ", line) for line in seen.drawn), "the bar"
+    assert any(re.match(" *9/9 ", line) for line in seen.lines), "the table"
+    cli.on_terminal("run", "--name", LONG, "--", "python", bad, columns=columns, check=100)
+    see("list")
+    see("list", "--columns", f"name,{setting},設定の名前,words,epochs,loss,took,age,ranks")
+    see("show")
+    see("show", "--all")
+    see("show", "--history")
+    assert any("zzz" in line for line in see("why").lines)
+    see("sweep", f"{setting}=1,2", "--name", LONG, "--", "python", good, "{" + setting + "}")
+    see("list", "--study", LONG[:40])
+
+
+def test_a_watched_list_is_drawn_again_until_ctrl_c(cli: Cli) -> None:
+    cli("run", "--name", "first", "--", "true")
+    twice = "\x1b[J\x1b[H"  # the end of one page and the beginning of the next
+    seen = cli.on_terminal("list", "--watch", ctrl_c_after=twice, check=130)
+    assert seen.text.count("first") == 2 and seen.text.startswith("\x1b[2J")
+    assert "Traceback" not in seen.text

@@ -90,7 +90,7 @@ BROKEN = {
         first.listen()
         second.bind(first.getsockname())
         """,
-        "a port that another program holds, at script.py:6",
+        "a port that another program uses, at script.py:6",
         "MASTER_PORT",
     ),
     "not-permitted": (
@@ -98,10 +98,10 @@ BROKEN = {
         "not permitted to use ./my tool, at script.py:3",
         "ls -ld './my tool'",
     ),
-    "asks-a-person": ("input('Continue? ')", "asked for input, at script.py:1", "as an argument"),
+    "asks-a-person": ("input('Continue? ')", "waited for input, at script.py:1", "as an argument"),
     "wrong-arguments": (
         "import argparse; argparse.ArgumentParser().parse_args(['--lrr=1'])",
-        "did not understand its arguments: unrecognized arguments: --lrr=1",
+        "rejected its arguments: unrecognized arguments: --lrr=1",
         "python script.py",
     ),
     "syntax": (
@@ -141,7 +141,7 @@ BROKEN = {
     ),
     "gpu-missing": (
         "import torch\ntorch.zeros(1, device='cuda')",
-        "a GPU that is not there, at script.py:2: AssertionError: Torch not compiled with CUDA",
+        "a GPU, but there is none, at script.py:2: AssertionError: Torch not compiled with CUDA",
         "rampup doctor",
     ),
     "not-known": (

@@ -21,7 +21,7 @@ TORCH: dict[str, Setting] = {
     "batch_size": Setting("int", 100, "samples per optimizer step, over all ranks", low=1),
     "lr": Setting("float", 1e-3, "learning rate", low=0.0),
     "optimizer": Setting(
-        "str", "adam", "rule of the update", choices=("adam", "adamw", "sgd", "lamb")
+        "str", "adam", "update rule", choices=("adam", "adamw", "sgd", "lamb")
     ),
     "momentum": Setting("float", 0.9, "momentum of sgd", low=0.0),
     "betas": Setting("list", [0.9, 0.999], "decay of the two moments of adam, adamw and lamb"),
@@ -33,7 +33,7 @@ TORCH: dict[str, Setting] = {
         "how the rate falls after the warmup; onecycle: rise for a quarter of the run, then fall to 0",
         choices=("constant", "cosine", "linear", "step", "multistep", "onecycle"),
     ),
-    "warmup_steps": Setting("int", 0, "steps in which the rate rises to lr", low=0),
+    "warmup_steps": Setting("int", 0, "steps over which the rate rises to lr", low=0),
     "warmup_factor": Setting(
         "float", 1.0, "more than 1: the warmup rises from lr to this multiple of it", low=1.0
     ),

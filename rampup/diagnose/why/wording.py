@@ -144,7 +144,7 @@ class Words:
         """How to run the program with a Python that has rampup."""
         kind, name = kind_of(str((self._case.config.get("environment") or {}).get("env") or ""))
         if kind == "container":
-            return "an image that has rampup in it: pip install rampup, where it is built"
+            return "use an image with rampup: add pip install rampup where you build it"
         if not kind:
             return f"rampup run -- {shlex.quote(sys.executable)} {self.arguments()}"
         python = shlex.quote(f"{name}/bin/python")

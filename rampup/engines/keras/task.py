@@ -24,7 +24,7 @@ class Data(Protocol):
     def batch(self, indices: Any) -> tuple[Any, Any]:
         """Return the inputs of the model and the expected outputs at these positions.
 
-        `indices` is an integer tensor. It is called inside of a tf.data pipeline, so use
+        `indices` is an integer tensor. It is called inside a tf.data pipeline, so use
         TensorFlow's own operations.
         """
 

@@ -1,4 +1,4 @@
-"""A small network that reads handwritten digits, as a compiled Keras model. It knows nothing of
+"""A small network that reads handwritten digits, as a compiled Keras model. It knows nothing about
 ranks or clusters.
 
 `rampup run` trains it by the settings in rampup.toml. Make it yours: the layers and what `compile`

@@ -1,9 +1,8 @@
 """Real handwritten digits, 8 by 8 pixels, as a LightningDataModule. They come with scikit-learn:
 nothing to download.
 
-Make it yours: what has to be downloaded belongs into `prepare_data`, which one rank of each node
-calls; `setup` is called by every rank. How many processes read the data is left to `num_workers` in
-rampup.toml.
+Make it yours: downloads belong in `prepare_data`, which one rank of each node calls; every rank
+calls `setup`. `num_workers` in rampup.toml sets how many processes read the data.
 """
 
 import lightning.pytorch as pl
@@ -30,8 +29,8 @@ class Digits(pl.LightningDataModule):
         digits = load_digits()
         images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / BRIGHTEST
         whole = TensorDataset(images, torch.tensor(digits.target))
-        # a generator of its own: the same samples are held back on every rank, and whatever the
-        # seed of a run is
+        # a separate generator: the same samples are held back on every rank, whatever the seed of
+        # the run is
         fixed = torch.Generator().manual_seed(SPLIT_SEED)
         self.train_data, self.val_data = random_split(
             whole, [len(whole) - HELD_BACK, HELD_BACK], fixed

@@ -31,7 +31,7 @@ class LitDigits(pl.LightningModule):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """A score for each class: `classes` in rampup.toml has them counted."""
+        """A score for each class: with `classes` in rampup.toml, rampup counts them."""
         scores: Tensor = self.layers(images)
         return scores
 
@@ -44,7 +44,7 @@ class LitDigits(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         images, labels = batch
         scores = self(images)
-        # sync_dist: the mean over all ranks, not that of the first one
+        # sync_dist: the mean over all ranks, not of the first one alone
         self.log("val_loss", cross_entropy(scores, labels), sync_dist=True)
         self.log("val_accuracy", (scores.argmax(dim=1) == labels).float().mean(), sync_dist=True)
 

@@ -49,7 +49,7 @@ def main() -> None:
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
 
-    saved = run.resume()  # after an interruption: what was saved last
+    saved = run.resume()  # after an interruption: the last state that was saved
     if saved is not None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -58,8 +58,8 @@ def main() -> None:
     steps = count // config.batch_size
     for step in range(run.step + 1, config.epochs * steps + 1):
         epoch, batch = divmod(step - 1, steps)
-        # the order depends on seed and epoch alone: any number of ranks, and a run that goes on,
-        # see the same batches
+        # the order depends only on seed and epoch: the batches are the same on any number of ranks
+        # and in a resumed run
         order = torch.randperm(
             count, generator=torch.Generator().manual_seed(1000 * config.seed + epoch)
         )

@@ -37,6 +37,13 @@ def test_a_row_is_aligned_below_a_header_for_people() -> None:
     assert len(head) == len(first) == len(second)
 
 
+def test_columns_have_room_for_what_is_to_come() -> None:
+    table = RowTable(None, None)
+    first = lines_of(table, "epoch=1/200 step=1 loss=0.5", 80)
+    later = lines_of(table, "epoch=200/200 step=200 loss=3.286e-05", 80)
+    assert len({len(line) for line in (*first, *later)}) == 1, "all rows stay aligned"
+
+
 @pytest.mark.parametrize("room", [40, 80, 100])
 def test_columns_that_matter_less_give_way(room: int) -> None:
     table = RowTable("val_accuracy", "auto")

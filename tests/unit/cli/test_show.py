@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rampup.cli import cancel, logs, show, wait, why
+from rampup.cli import cancel, export, logs, show, wait, why
 from rampup.cli import list as listing
-from rampup.cli.ending import report_end
+from rampup.cli.ending import add_cause, metrics_line, report_end
 from rampup.rundir.files import RunDir
 from unit.cli.finished_runs import make_run
 
@@ -58,7 +58,7 @@ def add_progress(run: RunDir, step: int, seconds_ago: float) -> None:
     assert attempt is not None
     now = time.time()
     attempt.events_file.write_text(json.dumps({"what": "start", "t": now - 120}) + "\n")
-    beat = {"step": step, "steps": 900, "epoch": 3, "epochs": 20, "t": now - seconds_ago}
+    beat = {"step": step, "steps": 900, "epoch": 3.0, "epochs": 20, "t": now - seconds_ago}
     attempt.progress_file.write_text(json.dumps(beat))
 
 
@@ -149,6 +149,38 @@ def test_the_first_line_names_the_run(
         assert out == "printed\n", "stdout is the log alone"
 
 
+def test_an_export_names_the_run_too(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = make_run(root, "aaaaaa")
+    run.attempt(1).metrics_file.write_text('{"step": 1, "loss": 0.5, "t": 1}\n')
+    export.command.main(["aaaaaa", "--to", "csv"], standalone_mode=False)
+    out, err = capfd.readouterr()
+    assert err.splitlines()[0] == "digits aaaaaa"
+    assert out.startswith("run,step"), "stdout is the table alone"
+
+
+def test_a_cancelled_run_is_resumed_only_from_a_checkpoint(
+    root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(root, "aaaaaa", attempts=({"outcome": "cancelled", "cause": "Ctrl-C"},))
+    show.command.main([], standalone_mode=False)
+    assert "next: rampup logs aaaaaa" in capfd.readouterr().err
+    run.checkpoint(5).mkdir(parents=True)
+    show.command.main([], standalone_mode=False)
+    assert "next: rampup resume aaaaaa" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("cancelled by Ctrl-C", " (Ctrl-C)"),
+        ("cancelled by rampup cancel", " (rampup cancel)"),
+        ("stopped on request", ": stopped on request"),
+    ],
+)
+def test_who_cancelled_is_said_once(cause: str, words: str) -> None:
+    assert add_cause(cause) == words
+
+
 def test_list_has_the_job(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(root, "aaaaaa")
     assert "job" not in call(listing.command).splitlines()[0].split()
@@ -184,6 +216,12 @@ def test_an_error_that_rank_0_printed_is_not_explained_twice(
     assert "hint: use tf_keras" not in capfd.readouterr().err
     report_end(run, 1, as_json=False, followed=False)
     assert capfd.readouterr().err.count("hint: use tf_keras") == 1
+
+
+def test_a_long_name_of_a_metric_leaves_room_for_others() -> None:
+    metrics = {"epoch": 1, "val_" + "x" * 60: 0.5, "loss": 0.25}
+    assert metrics_line(metrics, 80) == f"last: val_{'x' * 5}…{'x' * 20} 0.5  loss 0.25"
+    assert "x" * 60 in metrics_line(metrics, None)
 
 
 def test_evidence_without_words_is_left_out(root: Path) -> None:

@@ -18,7 +18,7 @@ PROMISED = {
         --launcher --mail --mem --name --nodes --on --pack --partition --qos --reservation --slurm --software
         --tasks-per-node --throttle --time""",
     "new": "directory --dry-run --engine",
-    "list": "name --all --columns --json --limit --name --sort --state --study -n",
+    "list": "name --all --columns --json --limit --name --sort --state --study --watch -n",
     "show": "run --all --checkpoints --history --json --verify",
     "logs": "run --follow --json --rank --tail -f -n",
     "report": "wanted --json --open --out --png --study",

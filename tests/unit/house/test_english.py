@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,9 +40,15 @@ BETRAYING = (
     r"\b(optimizer|model) of now\b",
     r"\btells? (apart|how|what|why|it|of|the)\b",
     r"\btells classes\b",
-    r"\bOf (two|several|many) [a-z]",
+    r"(^|\. )Of (two|several|many) [a-z]",
+    r"\bfor there (is|are)\b",
+    r"\b(no|last) word\b",
+    r"\b(is|are|was|were) taken for\b",
+    r"\bwhat (became|becomes|would become) of\b",
+    r"\bin peace\b",
+    r"\bso (many|much) (steps|time|pixels|epochs)\b",
 )
-PATTERN = re.compile("|".join(BETRAYING))
+PATTERN = re.compile("|".join(BETRAYING), re.IGNORECASE)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`]*`")
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *PACKAGE.rglob("*.md")])
@@ -108,6 +115,32 @@ def test_messages(room: str) -> None:
         if found:
             bad[str(file.relative_to(ROOT))] = found
     assert bad == {}
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted((PACKAGE / "templates").rglob("*.py")),
+    ids=lambda file: str(file.relative_to(PACKAGE)),
+)
+def test_what_rampup_new_writes(file: Path) -> None:
+    assert find_bad(file.read_text().replace("#", "")) == []
+
+
+@pytest.mark.parametrize("name", ["rampup", "rampup.torch", "rampup.keras", "rampup.recipe"])
+def test_the_help_of_public_names(name: str) -> None:
+    """What `help()` and editors show."""
+    if name == "rampup.keras":
+        pytest.importorskip("tf_keras")
+    module = importlib.import_module(name)
+    docs = {name: inspect.getdoc(module) or ""}
+    for exported in dir(module) if name == "rampup" else module.__all__:
+        thing = getattr(module, exported)
+        docs[exported] = inspect.getdoc(thing) or ""
+        if inspect.isclass(thing):
+            own = {key: each for key, each in vars(thing).items() if not key.startswith("_")}
+            docs |= {f"{exported}.{key}": inspect.getdoc(each) or "" for key, each in own.items()}
+    bad = {each: find_bad(text) for each, text in docs.items()}
+    assert {each: found for each, found in bad.items() if found} == {}
 
 
 @pytest.mark.parametrize(

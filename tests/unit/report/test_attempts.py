@@ -68,7 +68,7 @@ def test_the_section_on_attempts(tmp_path: Path) -> None:
 def test_phases_are_those_of_all_attempts(tmp_path: Path) -> None:
     run = interrupted(tmp_path)
     assert read_run(run).phases == {"start": 30, "compute": 60, "wall": 220, "not measured": 100}
-    line = "start 14% · compute 27% · not measured 45% of 3 min 40 s over 3 attempts, as rank 0 measured it; where"
+    line = "start 14% · compute 27% · not measured 45% of 3 min 40 s over 3 attempts, as measured by rank 0; for"
     assert line in report(run).words
     assert advice_facts(read_run(run)).phases["start"] == 10, (
         "nobody is to blame for starting three times"

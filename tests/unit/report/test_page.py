@@ -390,7 +390,7 @@ def test_phases_of_a_rank_that_failed(tmp_path: Path) -> None:
     }
     run.attempt(1).events_file.write_text(lines([{"what": "start", "t": T0 + 10}, left]))
     page = report(run)
-    assert "data 80% · other 10% of 1 min 40 s, as rank 0 measured it" in page.words
+    assert "data 80% · other 10% of 1 min 40 s, as measured by rank 0" in page.words
     assert "80% of the time went into data loading" in page.words and "Missing" not in page.words
 
 
@@ -413,7 +413,10 @@ def test_phases_of_a_rank_that_was_killed(tmp_path: Path) -> None:
     run = make(tmp_path, facts={"outcome": "failed", "cause": "killed"})
     run.attempt(1).events_file.write_text(lines([{"what": "start", "t": T0 + 25}]))
     page = report(run)
-    assert "start 25% · not measured 75% of 1 min 40 s, by when its training began" in page.words
+    assert (
+        "start 25% · not measured 75% of 1 min 40 s, estimated from the start of training"
+        in page.words
+    )
     (bars,) = (chart for chart in page.data["charts"] if chart["series"][0]["kind"] == "start")
     assert [(line["kind"], line["xs"]) for line in bars["series"]] == [
         ("start", [25]),

@@ -102,7 +102,7 @@ def test_killed_between_two_checkpoints_and_resumed(made: Made) -> None:
         (ended(60, "again"), "again: asked", "it requested a restart"),
         (ended(60, "timeout"), "timeout", "time limit"),
         (ended(60, "failed"), "failed", "failed"),
-        ({}, "no word", "killed or lost"),
+        ({}, "killed or lost", "killed or lost"),
     ],
 )
 def test_requeued_after_the_step_that_it_had_saved(
@@ -176,7 +176,7 @@ def test_torn_and_foreign_files_cost_what_was_in_them(made: Made) -> None:
     second.progress_file.write_text("[1]")
     found = read_attempts(made.run)
     assert [(it.how, it.first_step, it.last_step, it.redone) for it in found] == [
-        ("no word", 0, 50, 10),
+        ("killed or lost", 0, 50, 10),
         ("completed", 40, 100, 0),
     ]
     assert found[0].began > T0 and found[0].ended is None

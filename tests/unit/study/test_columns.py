@@ -66,4 +66,15 @@ def test_what_differs_in_a_study_is_a_column(
     add_point(tmp_path, "cccccc", 0.3, 20)
     head, notes = show_study()
     assert head == ["id", "state", "lr", "epochs", "took"]
-    assert "note: runs of this study differ also in epochs" in notes
+    assert "note: runs of this study also differ in epochs" in notes
+
+
+def test_a_sweep_with_other_fixed_settings_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAMPUP_RUNS", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    add_point(tmp_path, "aaaaaa", 0.1, 4)
+    argv = ["digits", "lr=0.2,0.3", "epochs=7", "--dry-run"]
+    done = CliRunner().invoke(sweep.command, argv, standalone_mode=False, catch_exceptions=False)
+    assert "epochs" in done.stderr and "--name NAME makes another study" in done.stderr
