@@ -11,23 +11,19 @@ a missed target is a success, ranks are counted as nodes; (9) a default run's lo
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from deepcam_sets import HEIGHT, WIDTH, make_calm_set
 from mlperf_checker import COMMON, accepts, keys, read_lines, values, without
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rampup.config.recipes import load
-from rampup.datasets.deepcam.files import write_sample
-from rampup.datasets.deepcam.generate import make_set, name_of
-from rampup.datasets.deepcam.stats import compute_stats
-from rampup.datasets.deepcam.weather import Sample, make_sample
+from rampup.datasets.deepcam.generate import make_set
 from rampup.export.mlperf import make_log
 from rampup.rundir import mlperf
 
 from .conftest import Case, Start
 
-HEIGHT, WIDTH = 24, 36
 DEFAULTS = {name: setting.default for name, setting in load("deepcam", Path()).settings.items()}
 SMALL: dict[str, Any] = {
     "recipe": "deepcam",
@@ -62,18 +58,6 @@ CASES: dict[str, dict[str, Any]] = {
     "channels": {**TEN, "world": 1, "max_steps": 1, "channels": [0, 7, 10], "output_stride": 8},
     "accumulate": {**TEN, "world": 1, "max_steps": 1, "accumulate": 3, "optimizer": "lamb"},
 }
-
-
-def make_calm_set(folder: Path) -> None:
-    """Make a set without storms, on which the score of a network that finds none is 1."""
-    for part, samples in (("train", 16), ("validation", 3)):
-        (folder / part).mkdir(parents=True)
-        for index in range(samples):
-            data = make_sample(5, index, HEIGHT, WIDTH).data
-            none = np.zeros((HEIGHT, WIDTH), np.uint8)
-            write_sample(folder / part / name_of(index), Sample(data, none, none))
-    files = sorted((folder / "train").iterdir())
-    compute_stats(files, folder / "stats.h5", folder / "kept", lambda *_: None, processes=1)
 
 
 @pytest.fixture(scope="module")
