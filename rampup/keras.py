@@ -6,6 +6,7 @@ defines nothing: it only exports. What does not depend on the engine is in `ramp
 
 from rampup.data.formats.columns import Column
 from rampup.data.formats.hdf5 import HDF5Files, HDF5Rows
+from rampup.data.formats.tfrecord import TFRecords
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
 from rampup.engines.keras.task import ArrayData, Data, Task
@@ -18,6 +19,7 @@ __all__ = [
     "HDF5Files",
     "HDF5Rows",
     "SampleReader",
+    "TFRecords",
     "Task",
     "permutation",
     "shard",

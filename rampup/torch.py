@@ -7,6 +7,7 @@ exports. What does not depend on the engine is in `rampup.recipe`.
 from rampup.data.augment import Augment, draws
 from rampup.data.formats.columns import Column
 from rampup.data.formats.hdf5 import HDF5Files, HDF5Rows
+from rampup.data.formats.tfrecord import TFRecords
 from rampup.data.memory import TensorData
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
@@ -21,6 +22,7 @@ __all__ = [
     "HDF5Files",
     "HDF5Rows",
     "SampleReader",
+    "TFRecords",
     "Task",
     "TensorData",
     "draws",

@@ -5,7 +5,9 @@ them into buffers that the engine owns; the engine decides which, and reads the 
 with threads. It never opens a file before the first read, and it imports no framework.
 """
 
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,8 @@ class SampleReader(ABC):
 
     fields: tuple[Field, ...]
     """What a sample consists of, in the order in which a batch has it."""
+    copy_of: Callable[[str | Path], str] | None = None
+    """Set by the engine with `stage=node`; `local_path` asks it."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -58,6 +62,11 @@ class SampleReader(ABC):
         """Return the files that the samples are read from, for staging; none where there is
         nothing to stage."""
         return []
+
+    def local_path(self, path: str | Path) -> str:
+        """Return where to read one of `files()`: its copy on the node's own disk, where `stage=node`
+        has made one, else the file itself. Ask before you open a file."""
+        return self.copy_of(path) if self.copy_of else os.fspath(path)
 
     def blocks(self) -> Blocks | None:
         """Return which samples are cheap to read together; None where any order costs the same."""
