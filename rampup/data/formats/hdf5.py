@@ -71,9 +71,9 @@ class HDF5Files(ColumnReader):
             places = self._locate(index, file)
             for decoder, place, array in zip(decoders, places, out, strict=True):
                 if place.offset is None:
-                    _read_rows(file, decoder, place, array[row])
+                    _read_rows(file, decoder, place, array[row, ...])
                 else:
-                    decoder.read(file, place.offset, array[row], place.dtype)
+                    decoder.read(file, place.offset, array[row, ...], place.dtype)
 
     def _locate(self, index: int, file: OpenFile) -> tuple[Place, ...]:
         """Return where the columns are; a file that has changed is looked at again."""

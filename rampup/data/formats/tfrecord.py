@@ -92,7 +92,7 @@ class TFRecords(BlockReader):
             content = records.read()
             if content is None:
                 raise _miscounted(path, begin + row, count)
-            _decode(path, begin + row, content, decoders, tuple(array[row] for array in out))
+            _decode(path, begin + row, content, decoders, tuple(array[row, ...] for array in out))
         if end == count and records.skip():
             raise _miscounted(path, count + 1, count)
 

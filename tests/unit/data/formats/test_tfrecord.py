@@ -314,6 +314,13 @@ def test_compressed_parts_may_follow_each_other(tmp_path: Path) -> None:
     check(TFRecords([path], COLUMNS, samples_per_file=None), range(9))
 
 
+def test_a_sample_may_have_single_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(frame(field(1, entry("n", 3, field(1, varint(-7))))))
+    (found,) = read(TFRecords([path], {"n": Column((), np.int64)}), [0])
+    assert found.tolist() == [-7]
+
+
 def test_of_a_compressed_file_with_many_records_all_is_one_block(tmp_path: Path) -> None:
     blocks = TFRecords(write(tmp_path, 3, compressed=True), COLUMNS, 3).blocks()
     assert blocks is not None and blocks.starts.tolist() == [0, 3, 6]
