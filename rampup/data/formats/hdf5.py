@@ -67,13 +67,13 @@ class HDF5Files(ColumnReader):
         self, indices: NDArray[np.int64], decoders: tuple[Decoder, ...], out: tuple[Array, ...]
     ) -> None:
         for row, index in enumerate(indices.tolist()):
-            file = OpenFile(self._paths[index])
+            file = OpenFile(self.local_path(self._paths[index]))
             places = self._locate(index, file)
             for decoder, place, array in zip(decoders, places, out, strict=True):
                 if place.offset is None:
-                    _read_rows(file, decoder, place, array[row])
+                    _read_rows(file, decoder, place, array[row, ...])
                 else:
-                    decoder.read(file, place.offset, array[row], place.dtype)
+                    decoder.read(file, place.offset, array[row, ...], place.dtype)
 
     def _locate(self, index: int, file: OpenFile) -> tuple[Place, ...]:
         """Return where the columns are; a file that has changed is looked at again."""
@@ -129,7 +129,7 @@ class HDF5Rows(BlockReader):
     def _survey(self) -> list[int]:
         self._pieces = []
         for number, path in enumerate(self._paths):
-            file = OpenFile(path)
+            file = OpenFile(self.local_path(path))
             places = self._look_at(number, file)
             rows, step = places[0].shape[0], self._rows_at_once(places)
             for begin in range(0, rows, step):
@@ -154,7 +154,7 @@ class HDF5Rows(BlockReader):
 
     def _read_block(self, block: int, decoders: tuple[Decoder, ...], out: Arrays) -> None:
         number, begin, end = self._pieces[block]
-        file = self._files.get(self._paths[number])
+        file = self._files.get(self.local_path(self._paths[number]))
         stamp, places = self._known[number]
         if file.stamp() != stamp:
             rows = places[0].shape[0]

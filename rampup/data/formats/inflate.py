@@ -9,8 +9,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-STEP_BYTES = 1 << 16
-"""So much is handed over at once: a library copies what it does not use of it."""
 MOST_AT_ONCE = 1 << 20
 GZIP, ZLIB = 31, 15
 
@@ -34,32 +32,31 @@ def inflate_all(content: bytes, size: int) -> bytes | None:
     return plain if stream.eof and len(plain) == size else None
 
 
-def inflate_pieces(content: memoryview) -> Iterator[bytes]:
-    """Yield what a gzip file holds, a megabyte at most at a time.
+def inflate_pieces(steps: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield what a gzip file holds, a megabyte at most at a time; `steps` are the file's bytes.
 
     A file may consist of several compressed parts. One that ends early ends with an EOFError, one
     that is damaged with a zlib.error.
     """
     inflate = library()
-    begin = 0
     stream = inflate.decompressobj(GZIP)
     try:
-        while begin < len(content) or not stream.eof:
-            step = content[begin : begin + STEP_BYTES]
-            if not len(step):
-                raise EOFError
-            begin += len(step)
-            yield from _inflate_step(stream, step)
-            if stream.eof:
-                begin -= len(stream.unused_data)
-                if not any(content[begin : begin + 1]):
+        for step in steps:
+            left = step
+            while left:
+                if stream.eof and not any(left[:1]):
                     return  # padding may follow
-                stream = inflate.decompressobj(GZIP)
+                if stream.eof:
+                    stream = inflate.decompressobj(GZIP)
+                yield from _inflate_step(stream, left)
+                left = stream.unused_data if stream.eof else b""
     except inflate.error as error:
         raise zlib.error(str(error)) from error
+    if not stream.eof:
+        raise EOFError
 
 
-def _inflate_step(stream: Any, step: memoryview) -> Iterator[bytes]:
+def _inflate_step(stream: Any, step: bytes) -> Iterator[bytes]:
     piece = stream.decompress(step, MOST_AT_ONCE)
     while piece:
         yield piece
