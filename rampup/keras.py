@@ -4,15 +4,27 @@ Recipes import this module on the job side, where it loads TensorFlow with Keras
 defines nothing: it only exports. What does not depend on the engine is in `rampup.recipe`.
 """
 
+from rampup.data.formats.columns import Column
+from rampup.data.formats.hdf5 import HDF5Files, HDF5Rows
+from rampup.data.formats.npy import NpyFiles, NpyRows
+from rampup.data.formats.parquet import ParquetRows
+from rampup.data.formats.tfrecord import TFRecords
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
 from rampup.engines.keras.task import ArrayData, Data, Task
 
 __all__ = [
     "ArrayData",
+    "Column",
     "Data",
     "Field",
+    "HDF5Files",
+    "HDF5Rows",
+    "NpyFiles",
+    "NpyRows",
+    "ParquetRows",
     "SampleReader",
+    "TFRecords",
     "Task",
     "permutation",
     "shard",

@@ -26,6 +26,19 @@ class Field:
     channels first, which is torch's channels_last format."""
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """Samples that are cheap to read together: a chunk of a file, a row group, a compressed file.
+
+    A shuffled epoch then goes through the blocks in random order, and mixes the samples of
+    `mixed` blocks: so many a reader keeps at a time.
+    """
+
+    starts: NDArray[np.int64]
+    """The first sample of each block, beginning with 0."""
+    mixed: int = 16
+
+
 class SampleReader(ABC):
     """Samples in files, or anywhere: how many there are, and how to read some of them."""
 
@@ -54,3 +67,7 @@ class SampleReader(ABC):
         """Return where to read one of `files()`: its copy on the node's own disk, where `stage=node`
         has made one, else the file itself. Ask before you open a file."""
         return self.copy_of(path) if self.copy_of else os.fspath(path)
+
+    def blocks(self) -> Blocks | None:
+        """Return which samples are cheap to read together; None where any order costs the same."""
+        return None
