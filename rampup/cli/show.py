@@ -27,8 +27,10 @@ from rampup.runs.summary import (
     checkpoints_of,
     command_of,
     describe,
+    describe_reading,
     phases_of,
     place_of,
+    reading_of,
     total_wall_s,
 )
 from rampup.schedulers.base import Usage
@@ -88,6 +90,7 @@ def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any
     attempts = read_attempts(run, state == "running")
     return {
         "phases": phases_of(run),
+        "data": reading_of(run),
         "usage": usage_json(usage, state),
         "tries": [to_builtins(attempt) for attempt in attempts],
         "mlperf": to_builtins(ask_mlperf(run, state)),
@@ -120,6 +123,7 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
         metrics_line(facts["metrics"], width.columns(sys.stdout)),
         best_line(facts["best"]),
         phases_line(phases_of(run)),
+        reading_line(run),
         checkpoints_line(checkpoints_of(run)),
         mlperf_line(run, state),
         *(usage_lines(usage, state) or [usage_line(run)]),
@@ -212,6 +216,12 @@ def read_cause(run: RunDir, facts: dict[str, Any]) -> str:
     from rampup.diagnose.why.explain import explain  # not for runs that went well
 
     return explain(run).finding.cause
+
+
+def reading_line(run: RunDir) -> str:
+    """Say what was read sample by sample."""
+    words = describe_reading(reading_of(run))
+    return f"data: {words}" if words else ""
 
 
 def show_attempts(run: RunDir, state: str, show_all: bool) -> None:

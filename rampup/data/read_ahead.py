@@ -49,7 +49,7 @@ class ReadAhead:
     """One set of samples, as an engine reads it: the next batches in order, or any batch at once."""
 
     def __init__(self, reader: SampleReader, readers: int, most_bytes: int) -> None:
-        self._reader, self._readers, self._most_bytes = reader, readers, most_bytes
+        self._reader, self.readers, self._most_bytes = reader, readers, most_bytes
         self._pool = Pool(reader.fields, most_bytes)
         self._change = threading.Condition()
         self._plan: Iterator[Indices] = iter(())
@@ -64,7 +64,7 @@ class ReadAhead:
         self._is_stopping: Callable[[], bool] = lambda: False
         self.error: BaseException | None = None
         """What a taken batch failed with."""
-        self.bytes_read = 0
+        self.bytes_read = self.largest_batch = 0
         self.waited_s = 0.0
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class ReadAhead:
             self._parts.clear()
             self._size = 0
             self._change.notify_all()
-        while len(self._threads) < self._readers:
+        while len(self._threads) < self.readers:
             name = f"rampup-reader-{len(self._threads)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._threads.append(thread)
@@ -169,12 +169,13 @@ class ReadAhead:
             batch = _Batch(self._next, self._pool.take(len(self._next)), size)
             self._batches.append(batch)
             self._size += size
+            self.largest_batch = max(self.largest_batch, size)
             self._next = None
             self._split(batch)
 
     def _split(self, batch: _Batch) -> None:
         count = len(batch.indices)
-        parts = max(1, min(self._readers, count, batch.size // PART_BYTES))
+        parts = max(1, min(self.readers, count, batch.size // PART_BYTES))
         batch.missing = parts
         for number in range(parts):
             part = (batch, count * number // parts, count * (number + 1) // parts)

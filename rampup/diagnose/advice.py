@@ -13,6 +13,11 @@ from rampup.core.finding import Finding, Level
 SHORT_S = 30.0
 """A shorter run mostly starts up, so its phases say little."""
 HEAVY = 0.3
+WAITING = 0.1
+"""Part of the time that is worth a change where samples are read while the steps compute."""
+NO_WAITING = 0.05
+"""Below this, staging would gain next to nothing."""
+MOST_READERS = 16
 SAVING_HEAVY, START_HEAVY, OTHER_HEAVY = 0.15, 0.4, 0.2
 BUSY_PERCENT = 50.0
 MEMORY_CLOSE = 0.9
@@ -51,6 +56,8 @@ class Facts(NamedTuple):
     device: str = "cpu"
     loader: Mapping[str, Any] = {}
     """How an engine with data loaders reads them, and the `remedy` when that is too slow."""
+    reading: Mapping[str, float] = {}
+    """What rank 0 has read sample by sample; empty for data in memory."""
     cpus: int | None = None
     """CPUs of one node."""
     cpu_percent: float | None = None
@@ -165,9 +172,51 @@ def still_improving(facts: Facts) -> Iterator[Finding]:
 # time ---------------------------------------------------------------------------------------------
 
 
+def reading_heavy(facts: Facts) -> Iterator[Finding]:
+    """Yield a note if the steps wait for samples that are read while they compute."""
+    share, found = facts.share("data"), facts.reading
+    if not found or share < WAITING:
+        return
+    about = f"{share:.0%} of the time went into waiting for data"
+    cause, remedy = _faster_reading(facts)
+    yield Finding("reading-heavy", "note", about, cause, remedy)
+
+
+def _faster_reading(facts: Facts) -> tuple[str, str]:
+    found, train = facts.reading, facts.train
+    memory = int(train.get("read_ahead") or 0) * 1_000_000
+    readers, threads = int(found.get("readers", 1)), facts.threads or 1
+    if memory and 2 * found.get("batch_bytes", 0) > memory:
+        wanted = -(-4 * int(found["batch_bytes"]) // 1_000_000)
+        return "there is no room to read two batches ahead", f"read_ahead={wanted}"
+    if "readers" in train and readers < min(threads, MOST_READERS):
+        twice = min(2 * readers, threads, MOST_READERS)
+        return f"{_count(readers, 'thread')} can't read as fast as the model trains", (
+            f"readers={twice}"
+        )
+    if train.get("stage") == "none" and (train.get("epochs") or 1) > 1:
+        cause = "the file system is slower than the model, and every epoch reads all of it again"
+        return cause, "stage=node"
+    if train.get("stage") == "node" and not train.get("decode"):
+        return "decoding takes longer than the model", "decode=true, or more --cpus-per-task"
+    return "reading takes longer than the model", f"--cpus-per-task {2 * threads}"
+
+
+def staging_unneeded(facts: Facts) -> Iterator[Finding]:
+    """Yield a note if the files themselves were read fast enough, so that staging gains nothing."""
+    share, found = facts.phases.get("data", 0.0) / max(facts.wall_s, 1e-9), facts.reading
+    reads = found.get("reads", 0.0)
+    if facts.train.get("stage") != "node" or not reads or facts.wall_s < SHORT_S:
+        return
+    if share < NO_WAITING and found.get("hits", 0.0) < reads / 2:
+        about = f"{share:.0%} of the time went into waiting for data, most of it not staged yet"
+        cause = "the files themselves are read fast enough"
+        yield Finding("staging-unneeded", "note", about, cause, "stage=none")
+
+
 def data_heavy(facts: Facts) -> Iterator[Finding]:
     share = facts.share("data")
-    if share < HEAVY:
+    if share < HEAVY or facts.reading:
         return
     about = f"{share:.0%} of the time went into data loading"
     cause = "training waits for its batches"
@@ -298,6 +347,8 @@ RULES: tuple[Rule, ...] = (
     validation_rises,
     still_improving,
     data_heavy,
+    reading_heavy,
+    staging_unneeded,
     communication_heavy,
     saving_heavy,
     start_heavy,

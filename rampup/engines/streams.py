@@ -6,7 +6,9 @@ tensors of what it reads. It imports no framework.
 
 import contextlib
 import threading
+import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rampup.data.read_ahead import ReadAhead, default_readers
@@ -41,15 +43,23 @@ def open_readers(found: Sequence[Any], job: Job, cpus: int) -> list[ReadAhead | 
             reader = staging.stage(found[place], name) if staging else found[place]
             opened[place] = ReadAhead(reader, readers, most_bytes)
     ahead = [each for each in opened if each]
-    job.leaving.append(lambda is_over: leave(job, ahead, staging, is_over))
+    job.leaving.append(partial(leave, job, ahead, staging, time.monotonic()))
     return opened
 
 
-def leave(job: Job, opened: list[ReadAhead], staging: "Staging | None", is_over: bool) -> None:
+def leave(
+    job: Job, opened: list[ReadAhead], staging: "Staging | None", began: float, is_over: bool
+) -> None:
     """End all threads and record what they did; `is_over` means that the run will not continue."""
     for each in opened:
         each.close()
-    facts: dict[str, float] = {"bytes": sum(each.bytes_read for each in opened)}
+    facts: dict[str, float] = {
+        "bytes": sum(each.bytes_read for each in opened),
+        "seconds": round(time.monotonic() - began, 3),
+        "waited_s": round(sum(each.waited_s for each in opened), 3),
+        "readers": opened[0].readers,
+        "batch_bytes": max(each.largest_batch for each in opened),
+    }
     if staging:
         facts |= staging.facts()
         with contextlib.suppress(OSError):

@@ -54,6 +54,8 @@ class RunData(Struct):
     """What rank 0 recorded when training began."""
     loader: Record = {}
     """How it reads its data, where the engine has data loaders."""
+    reading: dict[str, float] = {}
+    """What was read sample by sample; empty for data in memory."""
     attempts: list[Attempt] = []
     """All attempts, the oldest first."""
     wall_s: float | None = None
@@ -123,6 +125,7 @@ def advice_facts(data: RunData) -> Facts:
         threads=threads or None,
         device=str(data.start.get("device", "cpu")),
         loader=data.loader,
+        reading=data.reading,
         cpus=cpus_per_node(data),
         cpu_percent=mean_cpu_percent(data),
         mem_used_mb=used_mb,

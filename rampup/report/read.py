@@ -19,7 +19,7 @@ from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import Attempt, read_attempts
 from rampup.rundir.records import Record
 from rampup.runs.state import State, state_of
-from rampup.runs.summary import NOT_METRICS, best_of, merged, total_wall_s
+from rampup.runs.summary import NOT_METRICS, best_of, merged, reading_of, total_wall_s
 
 LOG_LINES = 60
 LOG_BYTES = 100_000
@@ -85,6 +85,7 @@ def read_attempt(data: RunData, last: AttemptDir) -> None:
     data.system = read_or_note(data, "CPU and memory", lambda: read_samples(data), {})
     data.start = read_or_note(data, "the start", lambda: last.event("start") or {}, {})
     data.loader = read_or_note(data, "the data loading", lambda: last.event("loaders") or {}, {})
+    data.reading = read_or_note(data, "what was read", lambda: reading_of(data.run), {})
     read_phases(data)
     data.evaluation = read_or_note(data, "what was validated", lambda: read_evaluation(data), {})
     data.log_name, data.log = read_or_note(data, "the log", lambda: read_log(data, last), ("", ""))

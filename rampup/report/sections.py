@@ -35,6 +35,7 @@ from rampup.report.tables import (
 )
 from rampup.report.vega import COLOURS, run_colour
 from rampup.rundir.records import Record
+from rampup.runs.summary import describe_reading
 
 SETTING = re.compile(r"--[\w-]+ [\w.]+|[\w.]+=[\w.]+(?: [\w.]+=[\w.]+)*|RAMPUP_\w+")
 NOT_OF_ALL = ("samples/s", "epoch takes", "best")
@@ -317,7 +318,9 @@ def below_charts(key: str, runs: Sequence[RunData], left: Sequence[str], marked:
     if key == "curves" and left:
         words.append(f"Not drawn, because there are too many: {cut(', '.join(left), 600)}")
     if key == "phases" and len(runs) == 1 and runs[0].phases.get("wall", 0.0) > 0:
-        return f"<p class='small'>{escape(phases_line(runs[0]))}</p>"
+        words = [phases_line(runs[0]), describe_reading(runs[0].reading)]
+        lines = [f"<p class='small'>{escape(line)}</p>" for line in words if line]
+        return "".join(lines)
     hidden = sum(max(0, len(data.system) - MOST_NODES) for data in runs)
     if key == "machine" and hidden:
         words.append(f"{hidden} more nodes are not drawn.")

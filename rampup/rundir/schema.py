@@ -116,7 +116,13 @@ CONTROL: Schema = {
     "task": is_whole,
     "t": is_moment,
 }
+READING = (
+    *("bytes", "seconds", "waited_s", "readers", "batch_bytes"),
+    *("reads", "hits", "staged_bytes", "staged_s"),
+)
+"""The event `data`: what rank 0 has read, sample by sample."""
 EVENT: Schema = {
+    **dict.fromkeys(READING, is_number),
     "what": is_text,
     "t": is_moment,
     "step": is_whole,

@@ -2,6 +2,7 @@
 never writes."""
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from rampup.config.clusters import LOCAL
@@ -12,6 +13,7 @@ from rampup.rundir import clocks
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import attempt_duration_s, read_attempt
 from rampup.rundir.records import Record, read_json
+from rampup.rundir.schema import READING
 from rampup.runs.state import State, state_of
 
 NOT_METRICS = ("t", "step", "epoch")
@@ -146,6 +148,29 @@ def checkpoints_of(run: RunDir) -> dict[str, float]:
         if isinstance(cost, dict)
         else {}
     )
+
+
+def reading_of(run: RunDir) -> dict[str, float]:
+    """Return what rank 0 of the last attempt has read sample by sample; empty for data in memory."""
+    attempt = run.last_attempt()
+    found = attempt.event("data") if attempt else None
+    return {name: found[name] for name in READING if name in found} if found else {}
+
+
+def describe_reading(found: Mapping[str, float]) -> str:
+    """Say how much was read, how fast, and what came from the node's own disk."""
+    if not found.get("bytes") or not found.get("seconds"):
+        return ""
+    rate = found["bytes"] / found["seconds"]
+    words = [f"{found['bytes'] / 1e9:.3g} GB read, {rate / 1e6:.3g} MB/s"]
+    if found.get("readers"):
+        words.append(f"{found['readers']:.0f} readers" if found["readers"] != 1 else "1 reader")
+    if found.get("reads"):
+        words.append(f"{found.get('hits', 0) / found['reads']:.0%} from the node's disk")
+    if found.get("staged_bytes"):
+        speed = found["staged_bytes"] / max(1e-3, found.get("staged_s", 0.0))
+        words.append(f"{found['staged_bytes'] / 1e9:.3g} GB staged at {speed / 1e6:.3g} MB/s")
+    return ", ".join(words)
 
 
 def total_wall_s(run: RunDir) -> float | None:

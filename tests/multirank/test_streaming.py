@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from rampup.runs.summary import describe_reading, reading_of
+
 from .conftest import Case, Start
 from .test_resume import assert_equal
 from .test_steps import furthest, steps_of
@@ -161,3 +163,12 @@ def test_without_a_disk_of_the_node_nothing_is_staged_and_a_line_says_so(
     case = cases["nowhere-1"]
     assert "note: nothing is staged, the files themselves are read: no disk" in case.log(0)
     assert_equal(case.state(), cases["plain-1"].state())
+
+
+def test_show_says_what_was_read(cases: dict[str, Case]) -> None:
+    found = reading_of(cases["decoded-2"].run)
+    assert found["readers"] == 3 and found["seconds"] > 0
+    line = describe_reading({**found, "bytes": 2.5e9, "seconds": 10.0, "staged_s": 1.0})
+    assert line.startswith("2.5 GB read, 250 MB/s, 3 readers, ")
+    assert "% from the node's disk" in line and "staged at" in line
+    assert reading_of(cases["memory-1"].run) == {}

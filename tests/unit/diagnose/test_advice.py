@@ -14,6 +14,7 @@ TRAIN: dict[str, Any] = {
     "eval_batch_size": 1000,
     "accumulate": 1,
     "log_every": 50,
+    "readers": None,
 }
 TRAIN |= {"clip": None, "weight_decay": 0.0, "precision": "fp32"}
 PHASES = {
@@ -45,6 +46,8 @@ def phases(**seconds: float) -> dict[str, float]:
     return {**PHASES, **seconds}
 
 
+READING = {"bytes": 1e9, "seconds": 90.0, "readers": 1.0, "batch_bytes": 1e7}
+STAGED = {**READING, "reads": 100.0, "hits": 40.0}
 OVERFIT: dict[str, Any] = {
     "train_losses": (1.0, 0.5, 0.3, 0.2, 0.1),
     "val_losses": (1.0, 0.6, 0.7, 0.8, 0.9),
@@ -67,6 +70,18 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ),
     ("still-improving", FALLING, "epochs=12", {**FALLING, "train": {**TRAIN, "epochs": 20}}),
     ("data-heavy", {"phases": phases(data=62.0)}, "batch_size=200", {"phases": phases(data=29.0)}),
+    (
+        "reading-heavy",
+        {"phases": phases(data=15.0), "reading": READING},
+        "readers=2",
+        {"phases": phases(data=9.0), "reading": READING},
+    ),
+    (
+        "staging-unneeded",
+        {"phases": phases(data=4.0), "reading": STAGED, "train": {**TRAIN, "stage": "node"}},
+        "stage=none",
+        {"phases": phases(data=6.0), "reading": STAGED, "train": {**TRAIN, "stage": "node"}},
+    ),
     (
         "communication-heavy",
         {"phases": phases(communication=40.0)},
@@ -190,3 +205,33 @@ def test_a_loss_that_was_finite_again_has_not_diverged() -> None:
     assert (
         found.about == "train_loss became NaN or infinite at step 200" and found.level == "problem"
     )
+
+
+@pytest.mark.parametrize(
+    ("train", "reading", "remedy"),
+    [
+        ({"read_ahead": 15}, {}, "read_ahead=40"),
+        ({"read_ahead": 256}, {}, "readers=2"),
+        ({"stage": "none"}, {"readers": 2.0}, "stage=node"),
+        ({"stage": "none", "epochs": 1}, {"readers": 2.0}, "--cpus-per-task 4"),
+        ({"stage": "node"}, {"readers": 2.0}, "decode=true"),
+        ({"stage": "node", "decode": True}, {"readers": 2.0}, "--cpus-per-task 4"),
+    ],
+)
+def test_waiting_for_samples_names_the_setting(
+    train: dict[str, Any], reading: dict[str, float], remedy: str
+) -> None:
+    facts = QUIET._replace(
+        phases=phases(data=40.0), train={**TRAIN, **train}, reading={**READING, **reading}
+    )
+    (found,) = advise(facts)
+    assert (found.id, found.about) == (
+        "reading-heavy",
+        "40% of the time went into waiting for data",
+    )
+    assert remedy in found.remedy
+
+
+def test_nothing_is_said_against_staging_that_may_have_helped() -> None:
+    train = {**TRAIN, "stage": "node"}
+    assert ids(phases=phases(data=1.0), reading={**STAGED, "hits": 60.0}, train=train) == []
