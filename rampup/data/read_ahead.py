@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,20 +109,16 @@ class ReadAhead:
         """Return these samples: the next batch of the plan, or any other, which is read now."""
         with self._change:
             self._extend()
-            batch = self._batches[0] if self._batches else None
-            if batch is None or not np.array_equal(batch.indices, indices):
-                batch = None
-            else:
-                self._wait_for(batch)
-                self._batches.popleft()
-                self._size -= batch.size
-                self._change.notify_all()
-        if batch is None:
-            return self.read(indices)
-        if batch.error is not None:
-            self.error = batch.error
-            raise batch.error
-        return batch.arrays
+            is_next = self._batches and np.array_equal(self._batches[0].indices, indices)
+            if is_next:
+                return self._take_first()
+        return self.read(indices)
+
+    def take_next(self) -> Arrays | None:
+        """Return the next batch of the plan, or None after the last one."""
+        with self._change:
+            self._extend()
+            return self._take_first() if self._batches else None
 
     def close(self) -> None:
         """End the threads, without waiting for one that is reading: it may never return."""
@@ -135,6 +130,17 @@ class ReadAhead:
             self._change.notify_all()
 
     # with the lock held ---------------------------------------------------------------------------
+
+    def _take_first(self) -> Arrays:
+        batch = self._batches[0]
+        self._wait_for(batch)
+        self._batches.popleft()
+        self._size -= batch.size
+        self._change.notify_all()
+        if batch.error is not None:
+            self.error = batch.error
+            raise batch.error
+        return batch.arrays
 
     def _wait_for(self, batch: _Batch) -> None:
         began = time.monotonic()
@@ -202,6 +208,8 @@ class ReadAhead:
 
     def _read_part(self, part: _Part) -> None:
         batch, begin, end = part
+        if begin == end:
+            return
         indices, arrays = batch.indices[begin:end], tuple(a[begin:end] for a in batch.arrays)
         try:
             self._reader.read(indices, arrays)
@@ -220,9 +228,3 @@ def _too_slow(batch: _Batch, seconds: float) -> RampupError:
         f"asked to stop, but the samples {samples}, ... have not been read for {seconds:.0f} s",
         "check the file system of the data; the run can be resumed from its last checkpoint",
     )
-
-
-def as_plan(pairs: Iterable[tuple[int, int]]) -> Iterator[Any]:
-    """Return the batches of contiguous samples [begin, end)."""
-    for begin, end in pairs:
-        yield np.arange(begin, end)

@@ -82,8 +82,12 @@ def training_batches(
 
     Each is a tuple ((x, y, weight), ...) with a part for each replica of this rank. Python is
     called once in an epoch, for its order, and several small batches are gathered at once: the work
-    for each step would cost more than that for each sample.
+    for each step would cost more than that for each sample. Data that is read sample by sample has
+    its own.
     """
+    streamed = getattr(data, "training_batches", None)
+    if streamed:
+        return streamed(batch_size, seed, first, last, world, cut)
     size = len(data)
     whole, rest = divmod(size, batch_size)
     steps = whole + bool(rest)
@@ -124,21 +128,22 @@ class BatchCut:
         first = world.rank * world.local_replicas
         parts = [cut.part(0, size, first + index) for index in range(world.local_replicas)]
         idle = (0, min(size, cut.least), 0.0)
-        self._pieces = [(begin, end, 1 / size) if begin < end else idle for begin, end in parts]
+        self.parts = [(begin, end, 1 / size) if begin < end else idle for begin, end in parts]
+        """Of each replica the samples in a batch, and the weight of each of them."""
 
     def pieces_of(self, batches: Indices) -> list[Indices]:
         """Return this rank's pieces of whole batches, one batch in each row."""
-        return [batches[:, begin:end] for begin, end, _ in self._pieces]
+        return [batches[:, begin:end] for begin, end, _ in self.parts]
 
     def dataset(self, data: Data, parts: Any, skipped: Any, together: int) -> Any:
         """Return a pipeline with several steps in each element."""
-        for part, (begin, end, _) in zip(parts, self._pieces, strict=True):
+        for part, (begin, end, _) in zip(parts, self.parts, strict=True):
             part.set_shape([None, end - begin])
 
         def samples(*parts: Any) -> Any:
             return tuple(
                 (*_batches(data, part), tf.fill(tf.shape(part)[:1], weight))
-                for part, (_, _, weight) in zip(parts, self._pieces, strict=True)
+                for part, (_, _, weight) in zip(parts, self.parts, strict=True)
             )
 
         return (
@@ -172,8 +177,11 @@ def _batches_at_once(data: Data, batch_size: int) -> int:
 def validation_batches(data: Data, batch_size: int, batches: int | None, world: World) -> Any:
     """Return this rank's shard in batches ((x, y), ...), each sample once and nothing padded.
 
-    `batches` limits their number.
+    `batches` limits their number. Data that is read sample by sample has its own.
     """
+    streamed = getattr(data, "validation_batches", None)
+    if streamed:
+        return streamed(batch_size, batches, world)
     low, high = shard(len(data), world.rank, world.size)
     if batches is not None:
         high = min(high, low + batches * batch_size)

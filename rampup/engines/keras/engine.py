@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rampup.core.settings import Settings
+from rampup.data.reader import SampleReader
 from rampup.engines import parts
 from rampup.engines.base import Loop
 from rampup.engines.keras import data as keras_data
@@ -22,7 +23,7 @@ from rampup.engines.keras.model import CompiledModel
 from rampup.engines.keras.normalisation import build_cut
 from rampup.engines.keras.setup import tf, tf_keras
 from rampup.engines.keras.state import State
-from rampup.engines.keras.step import RunningLoss, Step
+from rampup.engines.keras.step import RunningLoss, Step, StreamedStep
 from rampup.engines.keras.target import Target
 from rampup.engines.keras.task import Task
 from rampup.engines.keras.world import World, build_world
@@ -88,7 +89,7 @@ class Training(Loop):
         phases.mark("start")
         # a split drawn at random is the same on every rank, and after a resume
         keras_setup.seed_everything(settings.seed)
-        self.data, validation = task.data()
+        self.data, validation = open_data(job, task)
         if len(self.data) == 0:
             raise RampupError(
                 "there are no training samples", "check what loads the data: it returned none"
@@ -118,7 +119,8 @@ class Training(Loop):
             *(self.data, settings.batch_size, settings.seed, self.step, self.last_step),
             *(self.world, cut),
         )
-        self.update = Step(self.compiled, self.loss, self.world, settings.clip, batches)
+        step = StreamedStep if hasattr(self.data, "training_batches") else Step
+        self.update = step(self.compiled, self.loss, self.world, settings.clip, batches)
 
     def begin_epoch(self, epoch: int) -> None:
         """Do nothing: the pipeline knows the order of every epoch."""
@@ -126,6 +128,8 @@ class Training(Loop):
     def take_step(self, epoch: int, low: int, high: int) -> None:
         stop_vote, save_vote = bool(self.job.stop.reason), self.job.saving.wants_checkpoint()
         rate = (self.base_rate or 0.0) * self.schedule.factor(self.step)
+        self.update.fetch()
+        self.job.phases.mark("data")
         votes = self.update.take(high - low, rate, stop_vote, save_vote)
         self.loss.samples += high - low
         self.step += 1
@@ -166,3 +170,14 @@ class Training(Loop):
                 "onednn": os.environ["TF_ENABLE_ONEDNN_OPTS"],
             },
         )
+
+
+def open_data(job: Job, task: Task) -> tuple[Any, Any]:
+    """Return training and validation data. What lies in files is read while the steps compute."""
+    train, validation = task.data()
+    if not isinstance(train, SampleReader) and not isinstance(validation, SampleReader):
+        return train, validation
+    from rampup.engines.keras.streams import open_streams  # not for data in memory
+
+    cpus = job.context.threads or 1
+    return open_streams(train, validation, job.settings, cpus, lambda: bool(job.stop.reason))

@@ -58,11 +58,17 @@ class Step:
         """
         return self._function(np.array([samples, rate, stop_vote, save_vote], np.float32))
 
+    def fetch(self) -> None:
+        """Wait for the batch of the next step, where it is not fetched inside of it."""
+
     def _take(self, given: Any) -> Any:
+        return self._update(given, next(self._batches))
+
+    def _update(self, given: Any, batch: Any) -> Any:
         samples, rate, votes = given[0], given[1], given[2:]
         if self._compiled.base_rate is not None:
             self._compiled.optimizer.learning_rate.assign(rate)
-        pieces = [(*piece, votes) for piece in next(self._batches)]
+        pieces = [(*piece, votes) for piece in batch]
         extras = self._world.run(self._in_replica, *pieces)[0]
         self._loss.add(extras[0], samples)
         return extras[1:]
@@ -102,6 +108,31 @@ class Step:
             for piece, each in zip(pieces, given, strict=True)
         ]
         return reduced, reduced_extras
+
+
+class StreamedStep(Step):
+    """The training step on data that is read sample by sample: Python hands each batch over."""
+
+    def __init__(
+        self,
+        compiled: CompiledModel,
+        loss: RunningLoss,
+        world: World,
+        clip: float | None,
+        batches: Any,
+    ) -> None:
+        super().__init__(compiled, loss, world, clip, batches)
+        signature = [tf.TensorSpec([4], tf.float32), batches.element_spec]
+        self._function = tf.function(self._update, input_signature=signature)
+        self._batch: Any = None
+
+    def fetch(self) -> None:
+        self._batch = next(self._batches)
+
+    def take(self, samples: int, rate: float, stop_vote: bool, save_vote: bool) -> Any:
+        batch, self._batch = self._batch, None
+        given = np.array([samples, rate, stop_vote, save_vote], np.float32)
+        return self._function(given, batch)
 
 
 def _dense(gradient: Any, variable: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rampup.core.settings import Settings
+from rampup.data.reader import SampleReader
 from rampup.engines.keras.setup import tf, tf_keras
 from rampup.errors import RampupError
 
@@ -74,10 +75,11 @@ class Task:
         """Return how messages name what builds the model."""
         return f"model() of {type(self).__name__}"
 
-    def data(self) -> tuple[Data, Data | None]:
+    def data(self) -> tuple[Data | SampleReader, Data | SampleReader | None]:
         """Return training and validation data, the same on every rank.
 
-        Without validation data, set monitor=train_loss.
+        Of a SampleReader the next batches are read while a step computes; its last field is what
+        the model is to predict. Without validation data, set monitor=train_loss.
         """
         raise NotImplementedError
 

@@ -35,8 +35,7 @@ def build_data(task: Task) -> tuple[Data, Data | None]:
     if isinstance(train, SampleReader) or isinstance(validation, SampleReader):
         from rampup.engines.torch.streams import open_streams  # not for data in memory
 
-        found = (train, validation)
-        train, validation = open_streams(found, task.settings, torch.get_num_threads())
+        train, validation = open_streams(train, validation, task.settings)
     if len(train) == 0:
         raise RampupError(
             f"data() of {type(task).__name__} gave no training samples", "check the recipe's data"

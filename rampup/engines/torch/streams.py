@@ -6,27 +6,24 @@ The engines of torch and Lightning say with `plan` which batches come, and ask f
 they ask data in memory. No batch is copied: a tensor is the memory that a thread has filled.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rampup.core.settings import Settings
-from rampup.data.read_ahead import Indices, ReadAhead, default_readers
-from rampup.data.reader import SampleReader
-from rampup.runtime.storage import say
-
-MB = 1_000_000
-READ_AHEAD_MB = 256
-"""For a run of an older version, which does not have the setting."""
+from rampup.data.read_ahead import Indices, ReadAhead
+from rampup.data.reader import Field
+from rampup.engines.streams import limit_batch, open_readers
 
 
 class StreamedData:
     """Data that is read sample by sample; it has the methods of every `Data`."""
 
-    def __init__(self, reader: SampleReader, readers: int, most_bytes: int) -> None:
-        self.ahead = ReadAhead(reader, readers, most_bytes)
-        self._channels_last = [field.channels_last for field in reader.fields]
+    def __init__(self, ahead: ReadAhead, fields: Sequence[Field]) -> None:
+        self.ahead = ahead
+        self._channels_last = [field.channels_last for field in fields]
 
     def __len__(self) -> int:
         return len(self.ahead)
@@ -48,25 +45,15 @@ class StreamedData:
 
     def limit(self, batch_size: int) -> int:
         """Return the size of validation batches: no larger than the memory for reading ahead."""
-        fits = self.ahead.samples_at_once
-        if batch_size > fits:
-            say(f"note: validation takes {fits} samples at a time, which is what read_ahead allows")
-        return min(batch_size, fits)
+        return limit_batch(self.ahead, batch_size)
 
 
-def open_streams(
-    found: tuple[object, object], settings: Settings, cpus: int
-) -> tuple[object, object]:
-    """Return training and validation data with each SampleReader replaced by its StreamedData.
-
-    They share the memory that `read_ahead` gives, and the threads are the same number for each:
-    only one of them is read at a time.
-    """
-    streamed = [each for each in found if isinstance(each, SampleReader)]
-    most_bytes = settings.get("read_ahead", READ_AHEAD_MB) * MB // len(streamed)
-    readers = settings.get("readers") or default_readers(cpus)
+def open_streams(train: Any, validation: Any, settings: Settings) -> tuple[Any, Any]:
+    """Return training and validation data with each SampleReader replaced by its StreamedData."""
+    found = (train, validation)
+    opened = open_readers(found, settings, torch.get_num_threads())
     train, validation = (
-        StreamedData(each, readers, most_bytes) if isinstance(each, SampleReader) else each
-        for each in found
+        StreamedData(ahead, reader.fields) if ahead else reader
+        for reader, ahead in zip(found, opened, strict=True)
     )
     return train, validation

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from rampup.keras import ArrayData, Task
+from rampup.keras import ArrayData, Field, SampleReader, Task
 
 WIDTH, CLASSES = 6, 3
 
@@ -216,3 +216,40 @@ class Keras3(Traced):
         import keras as keras3
 
         return keras3.Sequential([keras3.Input((WIDTH + 1,)), keras3.layers.Dense(CLASSES)])
+
+
+class Reads(SampleReader):
+    """Arrays in memory as if they lay in files."""
+
+    def __init__(self, data: ArrayData, fails: bool) -> None:
+        self._arrays = [part.numpy() for part in data.batch(tf.range(len(data)))]
+        self._fails = fails
+        self.fields = tuple(Field(array.shape[1:], array.dtype) for array in self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    def read(self, indices: Any, out: Any) -> None:
+        if self._fails and (indices // 20 == 4).any():
+            raise FileNotFoundError(2, "No such file or directory", "/data/one.h5")
+        for array, found in zip(self._arrays, out, strict=True):
+            found[:] = array[indices]
+
+
+def _as_reads(task: Traced, found: tuple[ArrayData, ArrayData | None]) -> Any:
+    train, validation = found
+    assert validation is not None
+    fails = os.environ["RANK"] == str(task.settings.get("failing_rank"))
+    return Reads(train, fails), Reads(validation, False)
+
+
+class Streamed(Traced):
+    """The same samples, read while the steps compute."""
+
+    def data(self) -> Any:
+        return _as_reads(self, super().data())
+
+
+class StreamedNoisy(Interrupted):
+    def data(self) -> Any:
+        return _as_reads(self, super().data())

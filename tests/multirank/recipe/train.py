@@ -261,16 +261,16 @@ class Wordless(Traced):
 class Reads(SampleReader):
     """Arrays in memory as if they lay in files: read sample by sample, with a pause if wanted."""
 
-    def __init__(self, data: TensorData, pause_s: float = 0.0, fails_at: int = -1) -> None:
+    def __init__(self, data: TensorData, pause_s: float = 0.0, fails: bool = False) -> None:
         self._arrays = [tensor.numpy() for tensor in data.tensors]
-        self._pause_s, self._fails_at = pause_s, fails_at
+        self._pause_s, self._fails = pause_s, fails
         self.fields = tuple(Field(array.shape[1:], array.dtype) for array in self._arrays)
 
     def __len__(self) -> int:
         return len(self._arrays[0])
 
     def read(self, indices: Any, out: Any) -> None:
-        if self._fails_at in indices:
+        if self._fails and (indices // 20 == 4).any():
             raise FileNotFoundError(2, "No such file or directory", "/data/one.h5")
         time.sleep(self._pause_s)
         for array, found in zip(self._arrays, out, strict=True):
@@ -285,7 +285,7 @@ class Streamed(Interrupted):
         assert validation is not None
         pause_s = self.settings.get("pause_s", 0.0)
         fails = os.environ["RANK"] == str(self.settings.get("failing_rank"))
-        return Reads(train, pause_s, 99 if fails else -1), Reads(validation, pause_s)
+        return Reads(train, pause_s, fails), Reads(validation, pause_s)
 
 
 class StreamedPlain(Streamed):
