@@ -6,7 +6,7 @@ nothing: it only exports.
 """
 
 from rampup.core.settings import Settings
-from rampup.core.spec import Needs
+from rampup.core.spec import Needs, Translation
 from rampup.datasets.cosmoflow.files import check_cosmoflow, read_cosmoflow
 from rampup.datasets.cosmoflow.files import read_sample as read_cosmoflow_sample
 from rampup.datasets.deepcam.files import check_deepcam, read_deepcam
@@ -21,6 +21,7 @@ __all__ = [
     "RampupError",
     "Refused",
     "Settings",
+    "Translation",
     "check_cosmoflow",
     "check_deepcam",
     "dataset_folder",

@@ -111,7 +111,9 @@ def test_every_schedule_can_be_scaled(kind: str) -> None:
 def test_the_rate_grows_with_the_global_batch(scaling: str, factor: float) -> None:
     given = {
         **{name: setting.default for name, setting in TORCH.items()},
-        "lr_scaling": scaling, "batch_size": 1024, "base_batch_size": 64,
+        "lr_scaling": scaling,
+        "batch_size": 1024,
+        "base_batch_size": 64,
     }
     assert build_schedule(Settings(given), 10).scale == factor
 

@@ -32,6 +32,7 @@ EXPORTED = {
         "RampupError",
         "Refused",
         "Settings",
+        "Translation",
         "check_cosmoflow",
         "check_deepcam",
         "dataset_folder",
