@@ -5,6 +5,7 @@ imports a framework, and numpy is imported only when a function that reads data 
 nothing: it only exports.
 """
 
+from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.core.spec import Needs, Translation
 from rampup.datasets.cosmoflow.files import check_cosmoflow, read_cosmoflow
@@ -17,6 +18,7 @@ from rampup.datasets.sets import known_weights, weights_file, weights_name
 from rampup.errors import RampupError, Refused, nearest
 
 __all__ = [
+    "Benchmark",
     "Needs",
     "RampupError",
     "Refused",

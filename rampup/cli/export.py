@@ -25,7 +25,7 @@ from rampup.errors import Refused, UsageError
 if TYPE_CHECKING:
     from rampup.export.tracker import Sent, Source, Target, Tracker
 
-TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
+TRACKERS = ("csv", "mlflow", "wandb", "tensorboard", "mlperf")
 
 
 @click.command()
@@ -37,7 +37,8 @@ TRACKERS = ("csv", "mlflow", "wandb", "tensorboard")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="csv: the file (default, or -: stdout); wandb: the folder (./wandb); tensorboard: the folder (the run's tb/).",
+    help="csv: the file (default, or -: stdout); wandb: the folder (./wandb); tensorboard: the folder (the run's tb/); "
+    "mlperf: the file, or a folder for several runs (the run's mlperf.log).",
 )
 @click.option(
     "--tracking-uri", metavar="URI", help="mlflow: the server (default: MLFLOW_TRACKING_URI)."

@@ -2,7 +2,7 @@
 the rest."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import to_builtins
@@ -26,6 +26,9 @@ from rampup.runs.summary import (
     total_wall_s,
 )
 from rampup.schedulers.base import Usage
+
+if TYPE_CHECKING:
+    from rampup.export.mlperf import Verdict
 
 DEFAULT = "default"
 """The origin of a setting that nobody has set."""
@@ -81,6 +84,7 @@ def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any
         "phases": phases_of(run),
         "usage": usage_json(usage, state),
         "tries": [to_builtins(attempt) for attempt in attempts],
+        "mlperf": to_builtins(ask_mlperf(run, state)),
         "effective_ratio": effective_ratio(attempts),
         "config": run.used_config,
         "run": run.run,
@@ -111,6 +115,7 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
         best_line(facts["best"]),
         phases_line(phases_of(run)),
         checkpoints_line(checkpoints_of(run)),
+        mlperf_line(run, state),
         *(usage_lines(usage, state) or [usage_line(run)]),
         place_line(place_of(run)),
         environment_line(run),
@@ -217,6 +222,24 @@ def show_attempts(run: RunDir, state: str, show_all: bool) -> None:
     ]
     head = ("attempt", "from step", "to step", "redone", "took", "ended", "resumed")
     output.table(head, rows, right=frozenset(range(5)))
+
+
+def ask_mlperf(run: RunDir, state: str) -> "Verdict | None":
+    """Return what MLPerf's own checker says of the run's log; None without a log."""
+    if not any(attempt.mlperf_file.exists() for attempt in run.attempts()):
+        return None
+    from rampup.export.mlperf import check  # few runs have such a log
+
+    return check(run, state not in ("running", "pending"))
+
+
+def mlperf_line(run: RunDir, state: str) -> str:
+    found = ask_mlperf(run, state)
+    if found is None:
+        return ""
+    known = {True: "accepted by the official checker", False: "not accepted", None: "not checked"}
+    why = f": {'; '.join(found.why)}" if found.why else ""
+    return f"mlperf: {known[found.accepted]} ({found.division} division){why}"
 
 
 def usage_line(run: RunDir) -> str:

@@ -58,9 +58,8 @@ def _read_text(path: Path) -> str:
 
 
 def _check_limits(yaml: Any, text: str, path: Path) -> None:
-    events = depth = aliases = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
-        events += 1
+    depth = aliases = 0
+    for events, event in enumerate(yaml.parse(text, yaml.SafeLoader), 1):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         aliases += isinstance(event, yaml.AliasEvent)

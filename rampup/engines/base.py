@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rampup.core.metrics import lower_is_better
+from rampup.core.mlperf import Benchmark
 from rampup.engines import parts
 from rampup.rundir.files import checkpoint_name
+from rampup.rundir.mlperf import ABORTED, RUN_STOP, SUCCESS
 from rampup.runtime.checkpoints.saving import Snapshot
 from rampup.runtime.checkpoints.store import find_differences
 from rampup.runtime.job import Best, Job, TrainingResult
@@ -47,6 +49,8 @@ class Loop(ABC):
         self.steps_per_epoch = -(-samples // settings.batch_size)
         self.schedule = parts.build_schedule(settings, self.steps_per_epoch)
         self.target: float | None = settings.target
+        self.quality = self.target
+        """What a benchmark asks for, where the user gives no target."""
         self.lower = lower_is_better(settings.monitor, settings.monitor_mode)
         self.early_stop = parts.EarlyStop(settings, self.lower)
         self.step = self.last_step = 0
@@ -91,6 +95,11 @@ class Loop(ABC):
     def inexact_reasons(self) -> list[str]:
         """Return what can't be repeated bit for bit, resumed or not."""
 
+    def describe_benchmark(self) -> tuple[Benchmark, dict[str, Any]] | None:
+        """Return the benchmark of MLPerf that this is, with the constants that the engine knows; or
+        None."""
+        return None
+
     # the run --------------------------------------------------------------------------------------
 
     def run(self) -> TrainingResult:
@@ -99,6 +108,7 @@ class Loop(ABC):
         if job.context.rank == 0:
             parts.note_large_batch(self.settings.batch_size, self.samples)
         self._resume()
+        self._begin_log()
         self.last_step = self._last_step()
         job.progress.begin(self.last_step, self.settings.epochs, self.loss.epoch_mean, self.step)
         job.saving.cadence.begin(self.steps_per_epoch)
@@ -112,6 +122,8 @@ class Loop(ABC):
         finally:
             job.saving.end()
         job.progress.end()
+        if not stopped:
+            job.mlperf.end(RUN_STOP, self.step, status=self._judge())
         saved = not job.saving.never
         if stopped:
             job.stop.acknowledge(self.step if saved else None)
@@ -132,6 +144,7 @@ class Loop(ABC):
             self.job.metrics.write(self.step, **row)
             self.job.metrics.flush()
             self.show_row(epoch, row)
+            self.job.mlperf.end("epoch_stop", self.step, epoch)
             value = row[self.settings.monitor]
             new_best = self._is_best(value)
             if new_best:
@@ -151,6 +164,22 @@ class Loop(ABC):
             elif new_best:
                 self._hold_best()
         return False
+
+    def _begin_log(self) -> None:
+        """Begin the log of MLPerf, where the recipe has a benchmark."""
+        found = self.describe_benchmark()
+        if found is None:
+            return
+        benchmark, known = found
+        self.quality = benchmark.quality if self.target is None else self.target
+        self.job.mlperf.begin(benchmark, known, self.step)
+
+    def _judge(self) -> str:
+        """Return how the log of MLPerf ends: success where the target was reached."""
+        if self.best is None or self.quality is None:
+            return ABORTED
+        reached = parts.reaches(self.best.value, self.quality, self.lower)
+        return SUCCESS if reached else ABORTED
 
     def _last_step(self) -> int:
         last: int = self.settings.epochs * self.steps_per_epoch
@@ -181,6 +210,8 @@ class Loop(ABC):
 
         Returns its row, or None when the training stopped in the middle of the epoch.
         """
+        log = self.job.mlperf
+        log.start("epoch_start", self.step, epoch)
         began, samples = time.perf_counter(), self._train_epoch(epoch)
         if self.stop_agreed and self.step < self.last_step and self.step % self.steps_per_epoch:
             self._raise_if_superseded()
@@ -188,7 +219,11 @@ class Loop(ABC):
         train_loss = self.loss.epoch_mean()
         samples_s = samples / (time.perf_counter() - began)
         self.job.phases.mark("compute")
+        log.point("learning_rate", self.learning_rate(), self.step, epoch)
+        log.point("train_loss", train_loss, self.step, epoch)
+        log.start("eval_start", self.step, epoch)
         found = self.evaluate()
+        log.results(found, self.step, epoch)
         self.job.phases.mark("evaluation")
         row = {
             "epoch": epoch,
@@ -199,6 +234,9 @@ class Loop(ABC):
         }
         if samples == self.samples:
             row["epoch_s"] = time.perf_counter() - began
+        if self._reached_target(row[self.settings.monitor]):
+            log.point("target_accuracy_reached", self.target, self.step, epoch)
+        log.end("eval_stop", self.step, epoch)
         return row
 
     def _train_epoch(self, epoch: int) -> int:
@@ -246,7 +284,9 @@ class Loop(ABC):
     def _save(self, last: bool = False) -> None:
         self.job.phases.skip()
         take = partial(self.state.take, self.step, self.best, self.facts)
+        self.job.mlperf.start("save_start", self.step)
         parts.save(self.job, take, self.best, last)
+        self.job.mlperf.end("save_stop", self.step)
         self.job.phases.mark("saving")
 
     def _hold_best(self) -> None:

@@ -35,6 +35,13 @@ WHITE, BLACK, GREEN, RED = (255, 255, 255), (30, 30, 30), (20, 130, 60), (200, 4
 DARK = (30, 90, 180)
 
 Colour = tuple[int, int, int]
+CLASS_COLOURS: tuple[Colour, ...] = (
+    *((200, 40, 40), (40, 110, 220), (240, 160, 30), (20, 130, 60), (150, 60, 180), (0, 160, 160)),
+)
+"""The colours of classes on a map, without the first one, the background; they repeat."""
+MAP_WIDTH = 288
+"""The width of a map in pixels, as near as whole multiples come."""
+MAP_GAP = 4
 
 
 class Sample(NamedTuple):
@@ -80,6 +87,52 @@ def sample_grid(samples: Sequence[Sample]) -> bytes:
         if not right:
             write(canvas, top + LINE, left, f"is {sample.truth[:10]}", RED)
     return write_png(canvas)
+
+
+def map_grid(
+    maps: Sequence[Pixels], truths: Sequence[Pixels], said: Sequence[Pixels], names: Sequence[str]
+) -> bytes:
+    """Draw each map three times in a row: as it is, with the true classes, with the predicted ones.
+
+    The classes are numbers, one for each pixel; the background is left as the map is.
+    """
+    rows = []
+    for picture, *classes in zip(maps, truths, said, strict=True):
+        fitted = _fit(picture)
+        plain = fitted if fitted.ndim == 3 else np.stack([fitted] * 3, 2)
+        drawn = [plain, *(_colour(plain, _fit(each)) for each in classes)]
+        gap = np.full((len(plain), MAP_GAP, 3), 255, np.uint8)
+        rows.append(np.concatenate([drawn[0], gap, drawn[1], gap, drawn[2]], 1))
+    height, width = rows[0].shape[:2]
+    top = 2 * LINE
+    canvas = np.full((top + len(rows) * (height + MAP_GAP), width, 3), 255, np.uint8)
+    for index, title in enumerate(("map", "truth", "prediction")):
+        write(canvas, 0, index * (width // 3 + 1), title, BLACK)
+    left = 0
+    for index, name in enumerate(names[1:]):
+        write(canvas, LINE, left, name, CLASS_COLOURS[index % len(CLASS_COLOURS)])
+        left += (len(name) + 2) * STEP
+    for index, row in enumerate(rows):
+        begin = top + index * (height + MAP_GAP)
+        canvas[begin : begin + height, : row.shape[1]] = row
+    return write_png(canvas)
+
+
+def _fit(picture: Pixels) -> Pixels:
+    """Bring a map to about MAP_WIDTH: every so many pixels of it, or each one several times."""
+    width = picture.shape[1]
+    if width >= 2 * MAP_WIDTH:
+        picture = picture[:: width // MAP_WIDTH, :: width // MAP_WIDTH]
+    times = max(1, MAP_WIDTH // picture.shape[1])
+    return picture.repeat(times, 0).repeat(times, 1)
+
+
+def _colour(picture: Pixels, classes: Pixels) -> Pixels:
+    """Return a map with the pixels of each class in its colour."""
+    drawn = picture.copy()
+    for number in np.unique(classes[classes > 0]):
+        drawn[classes == number] = CLASS_COLOURS[(int(number) - 1) % len(CLASS_COLOURS)]
+    return drawn
 
 
 def _scale(picture: Pixels) -> Pixels:

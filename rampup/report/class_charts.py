@@ -147,9 +147,11 @@ def samples_picture(evaluation: Record) -> str:
     picture = evaluation.get("samples", "")
     if len(picture) > LARGEST_PICTURE or not PICTURE.fullmatch(picture):
         return ""
+    what = "each map, its true classes, and the predicted ones"
+    if evaluation.get("classes"):
+        what = "prediction and confidence; errors in red with the true label"
     return (
-        "<h3>samples</h3><p class='soft small'>The first validation samples: prediction and "
-        "confidence; errors in red with the true label.</p>"
+        f"<h3>samples</h3><p class='soft small'>The first validation samples: {what}.</p>"
         f"<img alt='samples' src='data:image/png;base64,{picture}'>"
     )
 

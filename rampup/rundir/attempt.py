@@ -49,6 +49,12 @@ class AttemptDir:
         return self.path / "evaluation.json"
 
     @property
+    def mlperf_file(self) -> Path:
+        """The MLPerf log of the run up to this attempt; written by rank 0, where the recipe has a
+        benchmark."""
+        return self.path / "mlperf.log"
+
+    @property
     def modules_file(self) -> Path:
         """The modules that were loaded in fact, one name on a line; written before the ranks start,
         where modules were asked for."""

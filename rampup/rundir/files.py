@@ -103,6 +103,11 @@ class RunDir:
         return self.path / "report.html"
 
     @property
+    def mlperf_file(self) -> Path:
+        """The MLPerf log of all attempts, where `rampup export` has written it."""
+        return self.path / "mlperf.log"
+
+    @property
     def tensorboard(self) -> Path:
         """The folder for `tensorboard --logdir`."""
         return self.path / "tb"

@@ -21,6 +21,7 @@ from rampup.runtime.context import RankContext
 from rampup.runtime.stop import StopFlag, open_stop_flag
 from rampup.runtime.storage import StorageError, guard_writes
 from rampup.runtime.telemetry.metrics import EventsWriter, MetricsWriter, NoEvents, NoMetrics
+from rampup.runtime.telemetry.mlperf import MlperfLog, NoMlperf
 from rampup.runtime.telemetry.progress import NoProgress, Phases, Progress
 from rampup.runtime.telemetry.sampler import sample_this_node
 from rampup.runtime.telemetry.tensorboard import NoTensorBoard, TensorBoard
@@ -40,6 +41,8 @@ class Job:
     phases: Phases
     tensorboard: NoTensorBoard = field(default_factory=NoTensorBoard)
     """For an engine that has pictures or PR curves; rows of metrics get there by themselves."""
+    mlperf: NoMlperf = field(default_factory=NoMlperf)
+    """For a recipe that describes a benchmark of MLPerf."""
     smoke: bool = False
     """A trial: one step in each attempt."""
 
@@ -54,6 +57,7 @@ class Job:
             with contextlib.suppress(StorageError):
                 self.events.write("phases", phases=self.phases.summary())
         self.metrics.close()
+        self.mlperf.close()
         self.events.close()
 
 
@@ -108,6 +112,7 @@ def open_job(run: RunDir, context: RankContext) -> tuple[Record, Job]:
         stop=stop,
         phases=Phases(context.started),
         tensorboard=tensorboard,
+        mlperf=MlperfLog(run, events, context) if first else NoMlperf(),
         smoke=bool(config.get("smoke")),
     )
     sample_this_node(context)

@@ -15,6 +15,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from rampup.core import hardware
+from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.data.order import permutation
 from rampup.engines import parts
@@ -114,6 +115,23 @@ class Training(Loop):
 
     def _is_stopping(self) -> bool:
         return bool(self.job.stop.reason)
+
+    def describe_benchmark(self) -> tuple[Benchmark, dict[str, object]] | None:
+        benchmark = self.task.benchmark(self.optimizer, self.schedule.steps)
+        if benchmark is None:
+            return None
+        ranks_per_node = self.job.context.local_world_size
+        on_gpu = self.world.device.type != "cpu"
+        return benchmark, {
+            "seed": self.settings.seed,
+            "number_of_ranks": self.world.size,
+            "number_of_nodes": -(-self.world.size // ranks_per_node),
+            "accelerators_per_node": ranks_per_node if on_gpu else 0,
+            "global_batch_size": self.settings.batch_size,
+            "gradient_accumulation_frequency": self.settings.accumulate,
+            "train_samples": self.samples,
+            "eval_samples": self.evaluation.samples,
+        }
 
     def begin_epoch(self, epoch: int) -> None:
         self.order = torch.from_numpy(permutation(self.settings.seed, epoch, self.samples))

@@ -73,6 +73,11 @@ class Evaluation:
         self._names = list(self._means(first, 1)) if first else []
 
     @property
+    def samples(self) -> int:
+        """The number of validation samples that there are."""
+        return len(self._data) if self._data is not None else 0
+
+    @property
     def metrics(self) -> list[str]:
         class_metrics = CLASS_METRICS if CONFUSION in self._sizes else ()
         return [*self._names, *(f"val_{name}" for name in class_metrics)]

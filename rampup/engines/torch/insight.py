@@ -19,14 +19,16 @@ from torch import Tensor, nn
 
 from rampup.core.tfevents import Node
 from rampup.engines.classes import MOST_CURVES, ClassCounts
-from rampup.engines.pictures import Sample, confusion_picture, sample_grid
+from rampup.engines.pictures import Sample, confusion_picture, map_grid, sample_grid
 from rampup.engines.torch.evaluation import FirstBatch
+from rampup.engines.torch.segmentation import Segmenter
 from rampup.engines.torch.task import Classifier, Task
 from rampup.runtime.job import Job
 from rampup.runtime.storage import say
 
 EVERY_S = 30.0
 SAMPLES = 20
+MAPS = 6
 BINS = 40
 MOST_WEIGHTS = 100
 """The most tensors of a model that get a histogram."""
@@ -156,6 +158,7 @@ class Insight:
                 "epoch": epoch,
                 "model": self._layers,
                 **self._show_classes(step),
+                **self._show_maps(step),
             }
             record["weights"] = list(self._show_weights(step))
             record["graph"] = self._graph if len(self._graph) <= MOST_NODES else []
@@ -177,6 +180,23 @@ class Insight:
         if picture is not None:
             board.image(step, "confusion", picture)
         return {**counts.record(names), **self._show_samples(step, first)}
+
+    def _show_maps(self, step: int) -> dict[str, str]:
+        """Show maps with the true and the predicted class of each pixel."""
+        first = self._evaluation.first_batch
+        if first is None or not isinstance(self._task, Segmenter):
+            return {}
+        batch, scores, labels = first
+        pictures = self._task.pictures(batch)
+        if pictures is None:
+            return {}
+        maps, truths, said = (
+            list(each[:MAPS].cpu().to(torch.uint8).numpy())
+            for each in (pictures, labels, scores.argmax(1))
+        )
+        grid = map_grid(maps, truths, said, self._task.classes)
+        self._job.tensorboard.image(step, "samples", grid)
+        return {"samples": base64.b64encode(grid).decode()}
 
     def _show_samples(self, step: int, first: FirstBatch) -> dict[str, str]:
         assert isinstance(self._task, Classifier)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
 from rampup.engines.torch.lamb import Lamb
@@ -53,6 +54,13 @@ class Task:
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Build the optimizer of the settings; override it for parameter groups or another rule."""
         return optimizer_of(self.settings, model)
+
+    def benchmark(self, optimizer: torch.optim.Optimizer, steps: int) -> Benchmark | None:
+        """Return the benchmark of MLPerf that this is, if it is one: then its log is written.
+
+        `steps` is how long the schedule of the learning rate is.
+        """
+        return None
 
     def augment(self, batch: Any, epoch: int) -> Any:
         """Return what a batch of the training data looks like in this epoch, counted from 1.

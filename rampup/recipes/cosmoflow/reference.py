@@ -58,9 +58,9 @@ POOLINGS = ("maxpool3d", "maxpooling3d")
 
 def translate(given: Mapping[str, Any], ranks: int) -> Translation:
     """Return what the file sets; `given` has names such as data.n_train."""
-    found: dict[str, tuple[Any, str]] = {
-        name: (False, "not in the reference") for name in ("augment", "standardize")
-    }
+    found: dict[str, tuple[Any, str]] = dict.fromkeys(
+        ("augment", "standardize"), (False, "not in the reference")
+    )
     drops: list[Any] = []
     ignored = []
     for name, value in given.items():

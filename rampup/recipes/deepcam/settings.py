@@ -7,6 +7,7 @@ from rampup.recipe import Needs, Refused, Settings, check_deepcam, dataset_folde
 
 SETS = ("deepcam-demo", "deepcam")
 """Names that `rampup fetch` knows; anything else is a folder."""
+DIVISIONS, STATUSES = ("open", "closed"), ("onprem", "cloud", "preview", "research")
 VARIABLES = 16
 STRIDES = (8, 16)
 
@@ -20,6 +21,14 @@ def check(settings: Settings) -> Needs:
             "output_stride=16, or 8 for finer and slower",
         )
     check_channels(settings.channels)
+    for name, allowed in (("division", DIVISIONS), ("status", STATUSES)):
+        if settings[name] not in allowed:
+            raise Refused(
+                f"{name}={settings[name]} is not one that MLPerf knows",
+                f"{name}={' or '.join(allowed)}",
+            )
+    if not settings.organisation:
+        raise Refused("organisation= is empty, and MLPerf asks for one", "organisation=NAME")
     for name in ("samples", "validation"):
         if settings[name] < 0:
             raise Refused(f"{name}={settings[name]} is too small", f"{name}=0 takes all")

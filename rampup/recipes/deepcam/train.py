@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rampup.recipe import Settings, read_deepcam
+from rampup.recipe import Benchmark, Settings, read_deepcam
+from rampup.recipes.deepcam.benchmark import describe
 from rampup.recipes.deepcam.model import DeepLab
 from rampup.recipes.deepcam.settings import find_folder
 from rampup.torch import Column, HDF5Files, Segmenter
@@ -57,6 +58,10 @@ class DeepCam(Segmenter):
         return DeepLab(
             len(self.channels), len(self.classes), settings.width, settings.output_stride
         )
+
+    def benchmark(self, optimizer: torch.optim.Optimizer, steps: int) -> Benchmark:
+        rule = type(optimizer).__name__
+        return describe(self.settings, optimizer.param_groups[0], rule, steps)
 
     def scores(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         maps, labels = batch

@@ -111,8 +111,9 @@ class NoEvents:
     ended = False
     """Whether the end was recorded: the run has done its work."""
 
-    def write(self, what: str, **facts: Any) -> None:
-        """Record something that happened once: a start, an end."""
+    def write(self, what: str, **facts: Any) -> dict[str, Any]:
+        """Record something that happened once, such as a start or an end; returns the record."""
+        return {}
 
     def close(self) -> None:
         """Nothing can be written afterwards."""
@@ -123,10 +124,12 @@ class EventsWriter(NoEvents):
         self._file = GrowingFile(attempt.events_file)
         self._tensorboard = tensorboard or NoTensorBoard()
 
-    def write(self, what: str, **facts: Any) -> None:
-        self._file.append(_encode({"what": what, "t": time.time(), **facts}))
+    def write(self, what: str, **facts: Any) -> dict[str, Any]:
+        record = {"what": what, "t": time.time(), **facts}
+        self._file.append(_encode(record))
         self.ended = self.ended or what in ("end", "stopped")
         self._tensorboard.event(what, facts)
+        return record
 
     def close(self) -> None:
         self._file.close()

@@ -28,6 +28,7 @@ EXPORTED = {
         "shard",
     ],
     "rampup.recipe": [
+        "Benchmark",
         "Needs",
         "RampupError",
         "Refused",
