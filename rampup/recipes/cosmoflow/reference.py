@@ -10,6 +10,10 @@ from typing import Any
 from rampup.recipe import Refused, Translation, nearest
 
 SAME = {
+    "mlperf.org": "organisation",
+    "mlperf.division": "division",
+    "mlperf.status": "status",
+    "mlperf.platform": "platform",
     "data.data_dir": "data",
     "data.n_train": "n_train",
     "data.n_valid": "n_valid",
@@ -48,7 +52,6 @@ WITHOUT_EFFECT = (
 )
 """The files themselves tell how large the cubes are and whether they are compressed; runs have a
 directory of their own; and how data is read and shuffled is the engine's."""
-MLPERF = ("mlperf.org", "mlperf.division", "mlperf.status", "mlperf.platform")
 DROPS = "lr_schedule.decay_schedule"
 BATCH = "data.batch_size"
 LOSSES = {"mean_squared_error": "mse", "mean_absolute_error": "mae"}
@@ -74,7 +77,7 @@ def translate(given: Mapping[str, Any], ranks: int) -> Translation:
             drops.append([as_epoch(name), value])
         elif name in WORDS:
             WORDS[name](name, value, found)
-        elif is_without_effect(name) or name in MLPERF:
+        elif is_without_effect(name):
             ignored.append(name)
         elif name != DROPS or value:
             raise Refused(
@@ -150,4 +153,4 @@ WORDS: dict[str, Callable[[str, Any, Found], None]] = {
     "optimizer.name": read_optimizer,
     "lr_schedule.scaling": read_scaling,
 }
-KNOWN = (*SAME, *WITHOUT_EFFECT, *WORDS, *MLPERF, DROPS, BATCH)
+KNOWN = (*SAME, *WITHOUT_EFFECT, *WORDS, DROPS, BATCH)

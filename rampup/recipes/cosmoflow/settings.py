@@ -9,6 +9,13 @@ DEMO = "cosmoflow-demo"
 """The set that `rampup fetch` makes; anything else is a folder."""
 LOSSES = ("mse", "mae")
 ACTIVATIONS = ("leaky_relu", "relu", "elu", "selu", "gelu", "swish", "tanh")
+DIVISIONS, STATUSES = ("open", "closed"), ("onprem", "cloud", "preview", "research")
+KNOWN = {
+    "loss": LOSSES,
+    "hidden_activation": ACTIVATIONS,
+    "division": DIVISIONS,
+    "status": STATUSES,
+}
 LEAST = {
     "n_train": 0,
     "n_valid": 0,
@@ -24,9 +31,11 @@ def check(settings: Settings) -> Needs:
     for name, least in LEAST.items():
         if settings[name] < least:
             raise Refused(f"{name}={settings[name]} is too small", f"{name}={least} is the least")
-    for name, known in (("loss", LOSSES), ("hidden_activation", ACTIVATIONS)):
+    for name, known in KNOWN.items():
         if settings[name] not in known:
             raise Refused(f"{name}={settings[name]} is not known", nearest(settings[name], known))
+    if not settings.organisation:
+        raise Refused("organisation= is empty, and MLPerf asks for one", "organisation=NAME")
     if not 0 <= settings.dropout < 1:
         raise Refused(
             f"dropout={settings.dropout}: it is the part that is left out, below 1", "dropout=0.5"

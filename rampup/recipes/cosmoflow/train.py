@@ -15,7 +15,14 @@ import tf_keras as keras
 from numpy.typing import NDArray
 
 from rampup.keras import Field, SampleReader, Task
-from rampup.recipe import RampupError, Settings, read_cosmoflow, read_cosmoflow_sample
+from rampup.recipe import (
+    Benchmark,
+    RampupError,
+    Settings,
+    read_cosmoflow,
+    read_cosmoflow_sample,
+)
+from rampup.recipes.cosmoflow.benchmark import describe
 from rampup.recipes.cosmoflow.model import build_network
 from rampup.recipes.cosmoflow.settings import find_folder
 
@@ -45,6 +52,9 @@ class CosmoFlow(Task):
     def compile_settings(self) -> Mapping[str, Any]:
         errors = [error_of(index, name) for index, name in enumerate(PARAMETERS)]
         return {"loss": self.settings.loss, "metrics": ["mae", *errors]}
+
+    def benchmark(self, optimizer: Any, steps: int) -> Benchmark:
+        return describe(self.settings, type(optimizer).__name__)
 
 
 class Cubes(SampleReader):
