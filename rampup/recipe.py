@@ -7,7 +7,9 @@ nothing: it only exports.
 
 from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
-from rampup.core.spec import Needs
+from rampup.core.spec import Needs, Translation
+from rampup.datasets.cosmoflow.files import check_cosmoflow, read_cosmoflow
+from rampup.datasets.cosmoflow.files import read_sample as read_cosmoflow_sample
 from rampup.datasets.deepcam.files import check_deepcam, read_deepcam
 from rampup.datasets.digits import read_digits
 from rampup.datasets.idx import read_idx
@@ -21,10 +23,14 @@ __all__ = [
     "RampupError",
     "Refused",
     "Settings",
+    "Translation",
+    "check_cosmoflow",
     "check_deepcam",
     "dataset_folder",
     "known_weights",
     "nearest",
+    "read_cosmoflow",
+    "read_cosmoflow_sample",
     "read_deepcam",
     "read_digits",
     "read_idx",

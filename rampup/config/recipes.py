@@ -39,6 +39,8 @@ class RecipeFile(Struct, frozen=True, kw_only=True):
     requires: list[str] = []
     data: list[str] = []
     check: str = ""
+    config: str = ""
+    aliases: dict[str, str] = {}
     resources: dict[str, Any] = {}
     train: dict[str, Any] = {}
     help: dict[str, str] = {}
@@ -124,6 +126,8 @@ def read(folder: Path) -> RecipeInfo:
         settings=settings_of(given.engine, given.train, given.help, folder),
         resources=given.resources,
         check=given.check,
+        config=given.config,
+        aliases=given.aliases,
     )
 
 
@@ -183,23 +187,28 @@ def check_required(recipe: RecipeInfo, origins: Mapping[str, str]) -> None:
 
 def check_settings(recipe: RecipeInfo, values: Mapping[str, Value]) -> RecipeInfo:
     """What the recipe's own check says of its settings: it refuses some, and others need more than
-    recipe.toml names. Its file is imported by its path, so nothing else of the folder can come in
-    the way."""
-    module, _, name = recipe.check.partition(":")
+    recipe.toml names."""
+    look = import_from_folder(recipe, "check", recipe.check)
+    # a check that only refuses returns nothing
+    found: Needs = look(Settings(values)) or Needs()
+    return replace(recipe, also=found.modules, data=(*recipe.data, *found.data))
+
+
+def import_from_folder(recipe: RecipeInfo, key: str, entry: str) -> Any:
+    """Return the function that a key of recipe.toml names. Its file is imported by its path, so
+    nothing else of the folder can come in the way."""
+    module, _, name = entry.partition(":")
     file = Path(recipe.folder) / f"{module}.py"
     where = importlib.util.spec_from_file_location(f"{recipe.name}_{module}", file)
     if not file.is_file() or where is None or where.loader is None:
         raise Refused(
-            f"check = {recipe.check!r} in {ORIGIN}: there is no {file}", 'check = "settings:check"'
+            f"{key} = {entry!r} in {ORIGIN}: there is no {file}", f'{key} = "settings:{key}"'
         )
     made = importlib.util.module_from_spec(where)
     moved.install()
     where.loader.exec_module(made)
     if not hasattr(made, name):
         raise Refused(
-            f"check = {recipe.check!r} in {ORIGIN}: {file} has no {name!r}",
-            nearest(name, vars(made)),
+            f"{key} = {entry!r} in {ORIGIN}: {file} has no {name!r}", nearest(name, vars(made))
         )
-    # a check that only refuses returns nothing
-    found: Needs = getattr(made, name)(Settings(values)) or Needs()
-    return replace(recipe, also=found.modules, data=(*recipe.data, *found.data))
+    return getattr(made, name)

@@ -14,6 +14,7 @@ import msgspec
 
 from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
+from rampup.config.foreign import apply_config
 from rampup.config.recipes import TYPES, check_required, check_settings, flatten_trainer
 from rampup.config.recipes import load as load_recipe
 from rampup.config.tables import CHECKPOINT, RESOURCES, Table, find_synonym, read_toml
@@ -111,6 +112,10 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     engine = find_engine(recipe.engine) if recipe is not None else None
     if engine is not None and engine.ranks_setting:
         apply_devices(tables["train"], tables["resources"], engine.ranks_setting)
+    if recipe is not None:
+        values = tables["resources"].values
+        ranks = int(str(values["nodes"])) * int(str(values["tasks_per_node"]))
+        recipe = apply_config(recipe, tables["train"], base if file else cwd, ranks)
     if request.dev:
         apply_dev(tables, engine)
     if engine is not None and engine.one_gpu_per_rank:
@@ -189,6 +194,7 @@ def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -
 
 def make_tables(recipe: RecipeInfo | None, profile: Profile) -> dict[str, Table]:
     train = Table("train", recipe.settings if recipe else {}, free=bool(recipe and recipe.free))
+    train.aliases = recipe.aliases if recipe else {}
     site = Table("cluster", cluster_schema(profile))
     return {
         "train": train,

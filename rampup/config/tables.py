@@ -94,11 +94,14 @@ class Table:
 
     def __init__(self, name: str, schema: Mapping[str, Setting], free: bool = False) -> None:
         self.name, self.schema, self.free = name, dict(schema), free
+        self.aliases: Mapping[str, str] = {}
+        """Further names of settings."""
         self.values: dict[str, Value] = {key: setting.default for key, setting in schema.items()}
         self.origins = {f"{name}.{key}": setting.origin for key, setting in schema.items()}
 
     def put(self, key: str, value: Any, origin: str) -> None:
         """A value from a TOML file."""
+        key = self.aliases.get(key, key)
         setting = self._setting(key, origin)
         self._set(
             key,
@@ -108,6 +111,7 @@ class Table:
 
     def put_text(self, key: str, text: str, origin: str) -> None:
         """A value from the command line."""
+        key = self.aliases.get(key, key)
         setting = self._setting(key, origin, text)
         self._set(
             key,

@@ -5,7 +5,7 @@ Written by config/resolve.py, read by runs/plan.py, the schedulers and the launc
 sees the same facts as plain values in config.json.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -147,6 +147,15 @@ class Needs(Struct, frozen=True, kw_only=True):
     """Data sets that `rampup fetch` knows."""
 
 
+class Translation(Struct, frozen=True):
+    """What the configuration of another program means as settings of a recipe."""
+
+    settings: dict[str, tuple[Any, str]]
+    """Each with its value, and the name that it has in that program."""
+    ignored: tuple[str, ...] = ()
+    """Names that have no effect here."""
+
+
 class RecipeInfo(Struct, frozen=True, kw_only=True):
     """A recipe's recipe.toml: what it is, what it needs, which settings it has."""
 
@@ -173,6 +182,10 @@ class RecipeInfo(Struct, frozen=True, kw_only=True):
     """What is doubtful about it, each with a remedy."""
     check: str = ""
     """`module:function` of the folder, which looks at the settings before anything is submitted."""
+    config: str = ""
+    """`module:function` of the folder, which translates the configuration of another program."""
+    aliases: dict[str, str] = {}
+    """Names of settings in that program, each with ours."""
     also: dict[str, str] = {}
     """Modules that must be importable because of a setting, each with that setting."""
 

@@ -148,7 +148,18 @@ DEEPCAM = DataSet(
     hint="rampup fetch deepcam --from FOLDER, the one that contains train/ and validation/",
 )
 
-SETS = {data.name: data for data in (MNIST, CIFAR10, GLOVE, DEEPCAM_DEMO, DEEPCAM)}
+COSMOFLOW_DEMO = DataSet(
+    name="cosmoflow-demo",
+    about="made-up universes at four redshifts, 1,024 + 256 cubes of 32^3, in CosmoFlow's format",
+    files=(),
+    address="",
+    package=None,
+    recipe="cosmoflow",
+    maker="rampup.datasets.cosmoflow.generate:make_demo",
+    made_bytes=115_000_000,
+)
+
+SETS = {data.name: data for data in (MNIST, CIFAR10, GLOVE, DEEPCAM_DEMO, DEEPCAM, COSMOFLOW_DEMO)}
 MADE = ".made.json"
 """The sizes of the files of a set that was made here."""
 

@@ -52,6 +52,7 @@ class Loop(ABC):
         self.quality = self.target
         """What a benchmark asks for, where the user gives no target."""
         self.lower = lower_is_better(settings.monitor, settings.monitor_mode)
+        self.early_stop = parts.EarlyStop(settings, self.lower)
         self.step = self.last_step = 0
         self.best: Best | None = None
         self.stop_agreed = self.save_agreed = False
@@ -147,8 +148,13 @@ class Loop(ABC):
             value = row[self.settings.monitor]
             new_best = self._is_best(value)
             if new_best:
-                self.best = Best(self.settings.monitor, value, epoch, self.step)
+                found = Best(self.settings.monitor, value, epoch, self.step)
+                self.best = self.early_stop.mark(found, self.best)
             if self.step == self.last_step or self._reached_target(value):
+                return False
+            if self.early_stop.is_due(self.best, epoch):
+                if self.world.rank == 0:
+                    say(self.early_stop.describe(self.best, self.settings.monitor))
                 return False
             if self.stop_agreed:
                 self._raise_if_superseded()
@@ -180,6 +186,9 @@ class Loop(ABC):
         limit = self.settings.max_steps
         if self.best is not None and self._reached_target(self.best.value):
             return self.step  # the training was complete, and only its end was not recorded
+        epoch, within = divmod(self.step, self.steps_per_epoch)
+        if not within and self.step and self.early_stop.is_due(self.best, epoch):
+            return self.step
         if self.job.smoke:  # a trial of the job script: each attempt takes one step
             limit = self.step + 1
         return last if limit is None else min(last, limit)

@@ -11,7 +11,7 @@ import random
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,6 +99,41 @@ def is_better(value: float, best: float, lower: bool) -> bool:
 def reaches(value: float, target: float, lower: bool) -> bool:
     """Return whether a value is as good as the target, or better."""
     return value <= target if lower else value >= target
+
+
+class EarlyStop:
+    """When a training ends because it does not improve: the settings `patience` and `min_delta`.
+
+    What it needs to know is in the Best of the run, which every checkpoint has.
+    """
+
+    def __init__(self, settings: Settings, lower: bool) -> None:
+        self._patience: int | None = settings.get("patience")
+        self._min_delta: float = settings.get("min_delta", 0.0)
+        self._lower = lower
+
+    def mark(self, found: Best, before: Best | None) -> Best:
+        """Return a new best value with the last improvement that was large enough."""
+        if self._patience is None:
+            return found
+        mark = before.mark if before else None
+        if before is None or mark is None:
+            return replace(found, mark=found.value, mark_epoch=found.epoch)
+        wanted = mark - self._min_delta if self._lower else mark + self._min_delta
+        if is_better(found.value, wanted, self._lower):
+            return replace(found, mark=found.value, mark_epoch=found.epoch)
+        return replace(found, mark=mark, mark_epoch=before.mark_epoch)
+
+    def is_due(self, best: Best | None, epoch: int) -> bool:
+        """Return whether a run ends after this epoch; one that had only NaN does, too."""
+        since = best.mark_epoch if best else 0
+        return self._patience is not None and epoch - since >= self._patience
+
+    def describe(self, best: Best | None, monitor: str) -> str:
+        """Return the line for people who wonder why it ended."""
+        where = f"epoch {best.mark_epoch}" if best else "the start"
+        by = f" by {self._min_delta:g}" if self._min_delta else ""
+        return f"stopped early: {monitor} has not improved{by} since {where}"
 
 
 # the loss -----------------------------------------------------------------------------------------
@@ -239,7 +274,12 @@ def hold_best(job: Job, take: Callable[[], Snapshot]) -> None:
 
 
 def best_to_record(best: Best | None) -> dict[str, Any] | None:
-    return asdict(best) if best else None
+    if best is None:
+        return None
+    record = asdict(best)
+    if best.mark is None:
+        del record["mark"], record["mark_epoch"]
+    return record
 
 
 def best_from_record(record: Mapping[str, Any] | None) -> Best | None:

@@ -6,10 +6,15 @@ holds nothing of it, and a resumed run continues with the same rates.
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rampup.core.settings import Settings
+from rampup.errors import RampupError
 
+SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
+"""With which power of the batch size the rate grows."""
 RISE = 0.25
 """kind=onecycle: the part of the run in which the rate rises."""
 
@@ -35,12 +40,33 @@ class Schedule:
     for all that are left."""
     lowest: float = 0.0
     """kind=cosine: the lowest factor; the rate stays there."""
+    scale: float = 1.0
+    """The peak, as a factor of the base rate: it grows with the batch."""
+    steps_per_epoch: int = 1
+    warmup_epochs: int = 0
+    """kind=epochs: the number of epochs in which the rate rises from the base rate to the peak, in
+    equal steps."""
+    drops: tuple[tuple[float, float], ...] = ()
+    """kind=epochs: pairs of an epoch and a factor of the peak, which holds when so many epochs are
+    complete."""
 
     def factor(self, step: int) -> float:
         """Return the factor of the update that follows `step` earlier ones.
 
-        The last step of the warmup has the full rate.
+        The last step of a warmup that is counted in steps has the full rate.
         """
+        if self.kind == "epochs":
+            return self._by_epochs(step // self.steps_per_epoch)
+        return self.scale * self._unscaled(step)
+
+    def _by_epochs(self, complete: int) -> float:
+        """Return the factor of all steps of an epoch; `complete` is the number of those before."""
+        if complete < self.warmup_epochs:
+            return 1 + (self.scale - 1) * complete / self.warmup_epochs
+        reached = [(epoch, drop) for epoch, drop in self.drops if epoch <= complete]
+        return self.scale * (max(reached)[1] if reached else 1.0)
+
+    def _unscaled(self, step: int) -> float:
         if self.kind == "onecycle":
             return self._one_cycle(step)
         if step < self.warmup_steps:
@@ -82,4 +108,28 @@ def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
         milestones=tuple(settings.get("milestones", ())),
         cosine_steps=settings.get("cosine_steps"),
         lowest=min(1.0, lowest / settings.lr) if settings.lr else 0.0,
+        scale=peak_factor(settings),
+        steps_per_epoch=steps_per_epoch,
+        warmup_epochs=settings.get("warmup_epochs", 0),
+        drops=read_drops(settings.get("drops", ())),
     )
+
+
+def peak_factor(settings: Settings) -> float:
+    """Return by how much the rate grows with the batch: the same on any number of ranks."""
+    power = SCALINGS[settings.get("lr_scaling", "none")]
+    return float((settings.batch_size / settings.get("base_batch_size", 1)) ** power)
+
+
+def read_drops(given: Sequence[Any]) -> tuple[tuple[float, float], ...]:
+    """Return the pairs of the setting `drops`, or refuse what is not a list of pairs."""
+    found = []
+    for pair in given:
+        numbers = isinstance(pair, list | tuple) and all(type(it) in (int, float) for it in pair)
+        if not numbers or len(pair) != 2 or min(pair) < 0:
+            raise RampupError(
+                f"drops={list(given)!r}: {pair!r} is not an epoch and a factor",
+                "drops='[[32, 0.25], [64, 0.125]]'",
+            )
+        found.append((float(pair[0]), float(pair[1])))
+    return tuple(found)

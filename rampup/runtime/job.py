@@ -74,6 +74,9 @@ class Best:
     value: float
     epoch: int
     step: int
+    mark: float | None = None
+    """The last value that was an improvement by `min_delta`; None for a run without patience."""
+    mark_epoch: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,29 +19,15 @@ from rampup.errors import RampupError
 KERAS: dict[str, Setting] = {
     name: TORCH[name]
     for name in (
-        *(
-            "epochs",
-            "max_steps",
-            "batch_size",
-            "lr",
-            "optimizer",
-            "momentum",
-            "weight_decay",
-            "schedule",
-        ),
-        *(
-            "warmup_steps",
-            "decay_epochs",
-            "decay_factor",
-            "clip",
-            "seed",
-            "eval_batch_size",
-            "eval_batches",
-        ),
-        *("readers", "read_ahead", "stage", "decode"),
-        *("monitor", "monitor_mode", "target", "log_every"),
+        *("epochs", "max_steps", "batch_size", "lr", "lr_scaling", "base_batch_size"),
+        *("momentum", "weight_decay", "schedule", "warmup_steps", "warmup_factor"),
+        *("warmup_epochs", "drops", "decay_epochs", "decay_factor", "milestones"),
+        *("cosine_steps", "min_lr", "clip", "seed", "eval_batch_size", "eval_batches"),
+        *("readers", "read_ahead", "stage", "decode", "log_every"),
+        *("monitor", "monitor_mode", "target", "patience", "min_delta"),
     )
 } | {
+    "optimizer": Setting("str", "adam", "update rule", choices=("adam", "adamw", "sgd")),
     "strategy": Setting(
         "str",
         "auto",

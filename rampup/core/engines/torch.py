@@ -31,7 +31,16 @@ TORCH: dict[str, Setting] = {
         "str",
         "constant",
         "how the rate falls after the warmup; onecycle: rise for a quarter of the run, then fall to 0",
-        choices=("constant", "cosine", "linear", "step", "multistep", "onecycle"),
+        choices=("constant", "cosine", "linear", "step", "multistep", "epochs", "onecycle"),
+    ),
+    "lr_scaling": Setting(
+        "str",
+        "none",
+        "how lr grows with batch_size / base_batch_size: not at all, with it, or with its root",
+        choices=("none", "linear", "sqrt"),
+    ),
+    "base_batch_size": Setting(
+        "int", 64, "lr_scaling: the batch size for which lr is meant", low=1
     ),
     "warmup_steps": Setting("int", 0, "steps over which the rate rises to lr", low=0),
     "warmup_factor": Setting(
@@ -45,6 +54,17 @@ TORCH: dict[str, Setting] = {
     ),
     "milestones": Setting(
         "list", [], "schedule=multistep: steps after the warmup at which the rate drops"
+    ),
+    "warmup_epochs": Setting(
+        "int",
+        0,
+        "schedule=epochs: epochs in which the rate rises from lr to what lr_scaling makes of it",
+        low=0,
+    ),
+    "drops": Setting(
+        "list",
+        [],
+        "schedule=epochs: pairs of a number of complete epochs and the factor of the rate from then on",
     ),
     "cosine_steps": Setting(
         "int",
@@ -117,6 +137,10 @@ TORCH: dict[str, Setting] = {
         choices=("auto", "max", "min"),
     ),
     "target": Setting("float", None, "stop when the monitored metric reaches this", optional=True),
+    "patience": Setting(
+        "int", None, "stop after so many epochs in which it did not improve", low=1, optional=True
+    ),
+    "min_delta": Setting("float", 0.0, "patience: what counts as an improvement", low=0.0),
     "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
 from rampup.engines import parts
@@ -97,6 +98,7 @@ class Training(Loop):
         checksum = keras_data.check_same(self.data, validation, world)
         phases.mark("data")
         super().__init__(job, world, len(self.data))
+        self.task = task
         self.world: World = world
         self.devices = devices
         self.compiled = CompiledModel(task, world)
@@ -121,6 +123,22 @@ class Training(Loop):
         )
         step = StreamedStep if hasattr(self.data, "training_batches") else Step
         self.update = step(self.compiled, self.loss, self.world, settings.clip, batches)
+
+    def describe_benchmark(self) -> tuple[Benchmark, dict[str, object]] | None:
+        benchmark = self.task.benchmark(self.compiled.optimizer, self.schedule.steps)
+        if benchmark is None:
+            return None
+        ranks_per_node = self.job.context.local_world_size
+        accelerators = 0 if self.on_cpu else ranks_per_node * self.world.local_replicas
+        return benchmark, {
+            "seed": self.settings.seed,
+            "number_of_ranks": self.world.size,
+            "number_of_nodes": -(-self.world.size // ranks_per_node),
+            "accelerators_per_node": accelerators,
+            "global_batch_size": self.settings.batch_size,
+            "train_samples": self.samples,
+            "eval_samples": self.evaluation.samples,
+        }
 
     def begin_epoch(self, epoch: int) -> None:
         """Do nothing: the pipeline knows the order of every epoch."""

@@ -25,6 +25,8 @@ class Evaluation:
         self._compiled, self._world = compiled, world
         self._metrics: list[Any] = []
         self._batches: Any = None
+        self.samples = len(data) if data is not None else 0
+        """The number of validation samples that there are."""
         if data is None or not len(data):
             return
         self._batches = keras_data.validation_batches(

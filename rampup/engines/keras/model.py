@@ -105,7 +105,8 @@ def check_compile_settings(
     scaled = "LossScaleOptimizer" in rule or any(
         _policy_of(each) == "mixed_float16" for each in model.submodules
     )
-    scheduled = settings.schedule != "constant" or settings.warmup_steps
+    scaled_rate = settings.get("lr_scaling", "none") != "none"
+    scheduled = settings.schedule != "constant" or settings.warmup_steps or scaled_rate
     for found, words, hint in (
         (
             isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
 from rampup.engines.keras.setup import tf, tf_keras
@@ -91,6 +92,13 @@ class Task:
         """Return the arguments of `model.compile`: loss, metrics, and the optimizer if it is not
         that of the settings."""
         raise NotImplementedError
+
+    def benchmark(self, optimizer: tf_keras.optimizers.Optimizer, steps: int) -> Benchmark | None:
+        """Return the benchmark of MLPerf that this is, if it is one: then its log is written.
+
+        `steps` is how long the schedule of the learning rate is.
+        """
+        return None
 
     def end(self, model: tf_keras.Model) -> Mapping[str, Any]:
         """Return facts to print and to keep, such as a prediction.

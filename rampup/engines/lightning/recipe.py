@@ -27,8 +27,10 @@ from rampup.engines.torch.normalisation import build_cut
 from rampup.engines.torch.task import Task
 from rampup.engines.torch.world import World
 from rampup.errors import RampupError
-from rampup.runtime.job import Job
+from rampup.runtime.job import Best, Job
+from rampup.runtime.storage import say
 
+BEST = "rampup_best"
 Piece = tuple[Any, int, int]
 """Samples, their number, and the number of samples of the whole global batch."""
 
@@ -85,6 +87,8 @@ class RecipeModule(LightningModule):
         self.model, self.called = model, torch_parts.compile_model(model, self.settings)
         self.steps_per_epoch = -(-len(self.train_data) // self.settings.batch_size)
         self.ended_early = False
+        self.best: Best | None = None
+        """What the early stop knows; a checkpoint has it."""
 
     def on_fit_start(self) -> None:
         autocast = torch_device.autocast(self.settings.precision, self.device)
@@ -128,12 +132,28 @@ class RecipeModule(LightningModule):
     def _validate(self) -> None:
         found = self.evaluation.run()
         self.log_dict(found, batch_size=1)
-        value, target = found.get(self.settings.monitor), self.settings.target
-        if value is None or target is None:
+        monitor, target = self.settings.monitor, self.settings.target
+        value, epoch = found.get(monitor), self.current_epoch + 1
+        if value is None:
             return
-        lower = lower_is_better(self.settings.monitor, self.settings.monitor_mode)
-        if parts.reaches(value, target, lower):
+        lower = lower_is_better(monitor, self.settings.monitor_mode)
+        if target is not None and parts.reaches(value, target, lower):
             self.trainer.should_stop = True
+        early_stop = parts.EarlyStop(self.settings, lower)
+        is_first = self.best is None and value == value  # NaN is never the best
+        if is_first or (self.best and parts.is_better(value, self.best.value, lower)):
+            new = Best(monitor, value, epoch, self.trainer.global_step)
+            self.best = early_stop.mark(new, self.best)
+        if early_stop.is_due(self.best, epoch):
+            if self.world.rank == 0:
+                say(early_stop.describe(self.best, monitor))
+            self.trainer.should_stop = True
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint[BEST] = parts.best_to_record(self.best)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.best = parts.best_from_record(checkpoint.get(BEST))
 
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int

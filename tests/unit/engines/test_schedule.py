@@ -2,7 +2,10 @@
 
 import pytest
 
-from rampup.engines.parts import Schedule
+from rampup.core.engines.torch import TORCH
+from rampup.core.settings import Settings
+from rampup.engines.schedule import Schedule, build_schedule, read_drops
+from rampup.errors import RampupError
 
 
 def test_constant() -> None:
@@ -72,3 +75,50 @@ def test_cosine_falls_to_the_lowest_rate_and_stays() -> None:
     assert [schedule.factor(step) for step in (10, 30, 50, 51, 99)] == pytest.approx(
         [1.0, 0.6, 0.2, 0.2, 0.2]
     )
+
+
+def rates_of_epochs(schedule: Schedule, epochs: int) -> list[float]:
+    """Return the factor of each epoch, which must hold for all of its steps."""
+    found = []
+    for epoch in range(epochs):
+        first, last = epoch * schedule.steps_per_epoch, (epoch + 1) * schedule.steps_per_epoch - 1
+        assert schedule.factor(first) == schedule.factor(last)
+        found.append(schedule.factor(first))
+    return found
+
+
+def test_warmup_by_epochs_rises_from_the_base_rate_to_the_peak() -> None:
+    schedule = Schedule("epochs", 0, scale=16.0, steps_per_epoch=7, warmup_epochs=4)
+    assert rates_of_epochs(schedule, 6) == [1.0, 4.75, 8.5, 12.25, 16.0, 16.0]
+
+
+def test_a_drop_holds_as_soon_as_its_epochs_are_complete() -> None:
+    """CosmoFlow's reference drops one epoch late: after 33 epochs where it says 32."""
+    schedule = Schedule("epochs", 0, scale=2.0, steps_per_epoch=3, drops=((64, 0.125), (32, 0.25)))
+    rates = rates_of_epochs(schedule, 66)
+    assert rates[31:33] == [2.0, 0.5]
+    assert rates[63:65] == [0.5, 0.25]
+
+
+@pytest.mark.parametrize("kind", ["constant", "cosine", "step"])
+def test_every_schedule_can_be_scaled(kind: str) -> None:
+    plain, scaled = (Schedule(kind, 40, warmup_steps=5, scale=scale) for scale in (1.0, 4.0))
+    for step in range(40):
+        assert scaled.factor(step) == pytest.approx(4 * plain.factor(step))
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 16.0), ("sqrt", 4.0)])
+def test_the_rate_grows_with_the_global_batch(scaling: str, factor: float) -> None:
+    given = {
+        **{name: setting.default for name, setting in TORCH.items()},
+        "lr_scaling": scaling,
+        "batch_size": 1024,
+        "base_batch_size": 64,
+    }
+    assert build_schedule(Settings(given), 10).scale == factor
+
+
+@pytest.mark.parametrize("drops", [[32], [[32]], [[32, "x"]], [[-1, 0.5]], ["32"]])
+def test_drops_that_are_not_pairs_are_refused(drops: list[object]) -> None:
+    with pytest.raises(RampupError, match="not an epoch and a factor"):
+        read_drops(drops)
