@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.cli import output
-from rampup.cli.run import RESOURCE_OPTIONS, allocation, remember, say_notes
+from rampup.cli.run import RESOURCE_OPTIONS, allocation, remember
 from rampup.config.resolve import Request, resolve
 from rampup.diagnose.preflight import preflight
 from rampup.errors import Refused, UsageError, nearest
@@ -21,7 +21,6 @@ from rampup.functions.job import Job, explained
 from rampup.rundir import find, private
 from rampup.rundir.files import RunDir
 from rampup.runs.create import create_run, plan_new_run
-from rampup.runs.start import start
 
 OWN_OPTIONS = ("np", "on", "wait", "name", "launcher", "slurm")
 OPTIONS = (*OWN_OPTIONS, *RESOURCE_OPTIONS)
@@ -68,7 +67,7 @@ def submit(request: Request, packed: PackedCall, waits: bool) -> Job:
     """Check the run, create it, and hand it to its scheduler."""
     spec = resolve(request, Path.cwd())
     checked = preflight(plan_new_run(spec))
-    say_notes(checked.notes)
+    output.say_notes(checked.notes)
     private.make_key()
 
     def add_call(made: RunDir) -> None:
@@ -78,7 +77,7 @@ def submit(request: Request, packed: PackedCall, waits: bool) -> Job:
     remember(run.path.parent)
     output.say_path(f"run {run.id}: {output.count(checked.plan.ranks, 'rank')}, in ", run.path)
     is_foreground = waits and checked.plan.scheduler.is_here
-    return Job(run, start(run, spec, detach=not is_foreground))
+    return Job(run, checked.plan.scheduler.submit(run, spec, detach=not is_foreground))
 
 
 def make_request(packed: PackedCall, options: Mapping[str, Any]) -> Request:

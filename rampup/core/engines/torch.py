@@ -20,9 +20,7 @@ TORCH: dict[str, Setting] = {
     ),
     "batch_size": Setting("int", 100, "samples per optimizer step, over all ranks", low=1),
     "lr": Setting("float", 1e-3, "learning rate", low=0.0),
-    "optimizer": Setting(
-        "str", "adam", "update rule", choices=("adam", "adamw", "sgd", "lamb")
-    ),
+    "optimizer": Setting("str", "adam", "update rule", choices=("adam", "adamw", "sgd", "lamb")),
     "momentum": Setting("float", 0.9, "momentum of sgd", low=0.0),
     "betas": Setting("list", [0.9, 0.999], "decay of the two moments of adam, adamw and lamb"),
     "eps": Setting("float", 1e-8, "adam, adamw and lamb: keeps the divisor from being 0", low=0.0),
@@ -138,7 +136,11 @@ TORCH: dict[str, Setting] = {
     ),
     "target": Setting("float", None, "stop when the monitored metric reaches this", optional=True),
     "patience": Setting(
-        "int", None, "stop after so many epochs in which it did not improve", low=1, optional=True
+        "int",
+        None,
+        "stop after this many epochs without an improvement of the monitored metric",
+        low=1,
+        optional=True,
     ),
     "min_delta": Setting("float", 0.0, "patience: what counts as an improvement", low=0.0),
     "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
