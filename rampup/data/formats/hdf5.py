@@ -154,6 +154,18 @@ class HDF5Rows(BlockReader):
 
     def _read_block(self, block: int, decoders: tuple[Decoder, ...], out: Arrays) -> None:
         number, begin, end = self._pieces[block]
+        self._read_rows(number, begin, end, decoders, out)
+
+    def _read_run(self, block: int, begin: int, decoders: tuple[Decoder, ...], out: Arrays) -> bool:
+        number, first, _ = self._pieces[block]
+        if any(place.offset is None for place in self._known[number][1]):
+            return False
+        self._read_rows(number, first + begin, first + begin + len(out[0]), decoders, out)
+        return True
+
+    def _read_rows(
+        self, number: int, begin: int, end: int, decoders: tuple[Decoder, ...], out: Arrays
+    ) -> None:
         file = self._files.get(self.local_path(self._paths[number]))
         stamp, places = self._known[number]
         if file.stamp() != stamp:
