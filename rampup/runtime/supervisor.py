@@ -17,18 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from rampup import rank
 from rampup.core import environment as software
 from rampup.core import processes
 from rampup.errors import RampupError
-from rampup.rundir import failures as causes
 from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.outcome import Outcome, add_cause, conclude
 from rampup.rundir.records import overwrite, write_reserved
 from rampup.runtime import guardian
 from rampup.runtime.environment import environment_of
-from rampup.runtime.outcome import Outcome
 from rampup.runtime.telemetry.sampler import Sampler
 
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -168,9 +165,9 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
         outcome = watch(ranks, deadline)
         guardian.kill_all_children()
         if outcome is None:
-            return in_good_order(ranks)
+            return conclude(ranks.attempt, ranks.codes.values())
         if outcome.name != "failed" or not ranks.attempt.port_taken_file.exists():
-            return with_cause(outcome, ranks.attempt)
+            return add_cause(outcome, ranks.attempt)
         ranks.attempt.port_taken_file.unlink()
     return Outcome(
         "failed",
@@ -178,24 +175,6 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
         rank.PORT_TAKEN,
         f"no free port for the ranks to meet, after {PORT_RETRIES} tries",
     )
-
-
-def in_good_order(ranks: Ranks) -> Outcome:
-    """All ranks ended as they wanted: done, stopped on request, or with the wish to be started
-    again."""
-    word = ranks.attempt.read_again()
-    if word == "asked" or (rank.AGAIN in ranks.codes.values() and word != "stop"):
-        return Outcome("again", exit_code=rank.AGAIN)
-    if word:
-        return Outcome("cancelled", exit_code=0, cause="stopped gracefully, on request")
-    return Outcome("completed", exit_code=0)
-
-
-def with_cause(outcome: Outcome, attempt: AttemptDir) -> Outcome:
-    if outcome.name != "failed" or outcome.cause:
-        return outcome
-    failed_rank, cause = causes.explain_failure(attempt, outcome.failed_rank, outcome.exit_code)
-    return replace(outcome, failed_rank=failed_rank, cause=cause)
 
 
 def supervise(run: RunDir, foreground_of: int | None, ranks_by: Sequence[str] = ()) -> int:

@@ -2,7 +2,7 @@
 
 from rampup import errors, rank
 from rampup.core import environment
-from rampup.runtime.outcome import Outcome
+from rampup.rundir.outcome import Outcome
 from rampup.runtime.storage import StorageError
 
 
