@@ -190,11 +190,12 @@ def eventually() -> Callable[..., None]:
 
 
 class OneWorkerForSlurm(LoadScopeScheduling):
-    """All tests on the real Slurm share one sandbox, so one worker runs them; the others are dealt
-    out one by one."""
+    """All tests on the real Slurm share one sandbox, and those on Spark one session, so one worker
+    runs them; the others are dealt out one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "slurm" if nodeid.startswith("tests/slurm/") else nodeid
+        shared = [name for name in ("slurm", "spark") if nodeid.startswith(f"tests/{name}/")]
+        return shared[0] if shared else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerForSlurm:

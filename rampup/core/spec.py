@@ -134,6 +134,11 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     do not see it."""
     env: dict[str, str] = {}
     """Variables for the job."""
+    spark_master: str | None = None
+    """Where a Spark session of our own is made, when the caller has none: spark://HOST:7077, yarn,
+    local-cluster[2,1,1024]."""
+    spark: dict[str, str] = {}
+    """Settings for that session."""
     sbatch: dict[str, str] = {}
     """Further directives that the site wants."""
 

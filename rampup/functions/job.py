@@ -129,12 +129,12 @@ class Job:
         if self._process is not None:
             self._process.poll()
 
-    def _is_here(self) -> bool:
-        return find_recorded(self._run.config.get("cluster", {}).get("scheduler")).is_here
+    def _is_driven_here(self) -> bool:
+        return find_recorded(self._run.config.get("cluster", {}).get("scheduler")).driven_here
 
     def _interrupt(self) -> None:
         """Ctrl-C: end a run of this machine; leave alone one that is elsewhere."""
-        if not self._is_here():
+        if not self._is_driven_here():
             output.say(f"{self.id} is still {self.state}; stopped waiting")
             output.next_step(f"rampup.attach({self.id!r}).result()")
             return
@@ -150,7 +150,7 @@ class Job:
         if state.name != "completed":
             raise describe_failure(self._run, state)
         attempt = self._run.last_attempt()
-        deadline = time.monotonic() + (0.0 if self._is_here() else SHARED_WITHIN_S)
+        deadline = time.monotonic() + (0.0 if self._is_driven_here() else SHARED_WITHIN_S)
         while attempt is not None and not attempt.result_file.exists():
             if time.monotonic() > deadline:
                 raise RunFailed(

@@ -76,7 +76,7 @@ def submit(request: Request, packed: PackedCall, waits: bool) -> Job:
     run = create_run(checked, add_files=add_call)
     remember(run.path.parent)
     output.say_path(f"run {run.id}: {output.count(checked.plan.ranks, 'rank')}, in ", run.path)
-    is_foreground = waits and checked.plan.scheduler.is_here
+    is_foreground = waits and checked.plan.scheduler.driven_here
     return Job(run, checked.plan.scheduler.submit(run, spec, detach=not is_foreground))
 
 

@@ -6,6 +6,7 @@ A new one is a class in a file of this folder and one entry in the table below, 
 
 from rampup.core.plugins import find_plugins
 from rampup.errors import Refused, nearest
+from rampup.launchers.barrier import Barrier
 from rampup.launchers.base import Launcher
 from rampup.launchers.mpirun import Mpirun
 from rampup.launchers.spawn import Spawn
@@ -13,7 +14,8 @@ from rampup.launchers.srun import Pmix, Srun
 from rampup.launchers.torchrun import Torchrun
 
 LAUNCHERS: dict[str, Launcher] = {
-    launcher.name: launcher for launcher in (Spawn(), Srun(), Pmix(), Mpirun(), Torchrun())
+    launcher.name: launcher
+    for launcher in (Spawn(), Srun(), Pmix(), Mpirun(), Torchrun(), Barrier())
 }
 
 

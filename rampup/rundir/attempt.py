@@ -108,6 +108,12 @@ class AttemptDir:
         return self.path / "stop"
 
     @property
+    def end_file(self) -> Path:
+        """Written by the driver of Spark's ranks, or by who cancels it: end all ranks. Each rank's
+        task looks for it."""
+        return self.path / "end"
+
+    @property
     def listens_file(self) -> Path:
         """Written by rank 0 when its loop begins to check whether it should stop."""
         return self.path / "listens"

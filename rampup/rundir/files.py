@@ -80,6 +80,11 @@ class RunDir:
         return self.path / "rank.py"
 
     @property
+    def guardian_program(self) -> Path:
+        """What keeps watch over each rank, where another program than ours starts them."""
+        return self.path / "guardian.py"
+
+    @property
     def call_file(self) -> Path:
         """The call that every rank makes, with its arguments, where `rampup.launch` started the
         run. Only its owner may read it."""

@@ -8,8 +8,8 @@ from rampup.rundir import submissions
 from rampup.rundir.files import RunDir
 from rampup.runs.state import find_job, observe
 from rampup.runs.submissions import find_submissions
-from rampup.schedulers import find_scheduler
-from rampup.schedulers.local import find_supervisor, stop_supervisor
+from rampup.schedulers import find_recorded, find_scheduler
+from rampup.schedulers.local import find_supervisor
 
 SUBMIT_WAIT_S = 120.0
 POLL_S = 0.2
@@ -43,7 +43,7 @@ def cancel(run: RunDir) -> None:
     else:
         find_supervisor(run)  # refused before anything is recorded: it may live on another host
         run.record("cancelled", by="rampup cancel")
-        stop_supervisor(run)
+        find_recorded(run.config.get("cluster", {}).get("scheduler")).stop_process(run)
 
 
 def wait_for_submission(run: RunDir) -> None:

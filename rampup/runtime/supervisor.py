@@ -9,24 +9,20 @@ framework and never reads the user's settings.
 import argparse
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
-
-from msgspec import Struct
-from msgspec.structs import replace
+from typing import Any
 
 from rampup import rank
 from rampup.core import environment as software
 from rampup.core import processes
-from rampup.errors import OUTCOME_CODES, RampupError
-from rampup.rundir import failures as causes
+from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.outcome import Outcome, add_cause, conclude
 from rampup.rundir.records import overwrite, write_reserved
 from rampup.runtime import guardian
 from rampup.runtime.environment import environment_of
@@ -41,36 +37,6 @@ SAVE_WITHIN_S = 30.0
 LATE_S = 3.0
 """A guardian that does not end in this time after its rank was to be killed is killed itself; what
 it leaves is swept up."""
-
-
-class Outcome(Struct, frozen=True):
-    """How an attempt ended, in a word and a code."""
-
-    name: Literal["completed", "failed", "cancelled", "timeout", "again"]
-    """`again`: the ranks asked to be started once more, which is the launcher's to do."""
-    failed_rank: int | None = None
-    exit_code: int | None = None
-    """The failing rank's own exit code; 128 + n when signal n ended it."""
-    cause: str = ""
-
-    @property
-    def code(self) -> int:
-        return OUTCOME_CODES[self.name]
-
-    def facts(self, started: float) -> dict[str, Any]:
-        """What is added to attempt.json at the end."""
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        ended = time.time()
-        return {
-            "outcome": self.name,
-            "exit_code": self.exit_code,
-            "failed_rank": self.failed_rank,
-            "cause": self.cause,
-            "ended": ended,
-            "wall_s": round(ended - started, 3),
-            "cpu_s": round(used.ru_utime + used.ru_stime, 2),
-            "max_rss_mb": round(used.ru_maxrss / 1024, 1),
-        }
 
 
 class Ranks:
@@ -199,9 +165,9 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
         outcome = watch(ranks, deadline)
         guardian.kill_all_children()
         if outcome is None:
-            return in_good_order(ranks)
+            return conclude(ranks.attempt, ranks.codes.values())
         if outcome.name != "failed" or not ranks.attempt.port_taken_file.exists():
-            return with_cause(outcome, ranks.attempt)
+            return add_cause(outcome, ranks.attempt)
         ranks.attempt.port_taken_file.unlink()
     return Outcome(
         "failed",
@@ -209,24 +175,6 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
         rank.PORT_TAKEN,
         f"no free port for the ranks to meet, after {PORT_RETRIES} tries",
     )
-
-
-def in_good_order(ranks: Ranks) -> Outcome:
-    """All ranks ended as they wanted: done, stopped on request, or with the wish to be started
-    again."""
-    word = ranks.attempt.read_again()
-    if word == "asked" or (rank.AGAIN in ranks.codes.values() and word != "stop"):
-        return Outcome("again", exit_code=rank.AGAIN)
-    if word:
-        return Outcome("cancelled", exit_code=0, cause="stopped gracefully, on request")
-    return Outcome("completed", exit_code=0)
-
-
-def with_cause(outcome: Outcome, attempt: AttemptDir) -> Outcome:
-    if outcome.name != "failed" or outcome.cause:
-        return outcome
-    failed_rank, cause = causes.explain_failure(attempt, outcome.failed_rank, outcome.exit_code)
-    return replace(outcome, failed_rank=failed_rank, cause=cause)
 
 
 def supervise(run: RunDir, foreground_of: int | None, ranks_by: Sequence[str] = ()) -> int:

@@ -9,8 +9,11 @@ from rampup.errors import Refused, nearest
 from rampup.schedulers.base import Scheduler
 from rampup.schedulers.local import Local
 from rampup.schedulers.slurm.scheduler import Slurm
+from rampup.schedulers.spark.scheduler import Spark
 
-SCHEDULERS: dict[str, Scheduler] = {scheduler.name: scheduler for scheduler in (Local(), Slurm())}
+SCHEDULERS: dict[str, Scheduler] = {
+    scheduler.name: scheduler for scheduler in (Local(), Slurm(), Spark())
+}
 
 
 def find_recorded(name: object) -> Scheduler:

@@ -142,6 +142,8 @@ class Scheduler:
     """The launchers that can work inside what it grants."""
     is_here: ClassVar[bool] = False
     """Whether its runs are processes of this machine, so that what this machine has decides."""
+    driven_here: ClassVar[bool] = False
+    """Whether a process of this machine drives its runs, so that Ctrl-C ends them."""
     logs: ClassVar[str] = "job.log"
     """Where in the run directory people find what it said."""
 
@@ -166,6 +168,12 @@ class Scheduler:
     def cancel(self, run: RunDir, cluster: Cluster, job: JobRef | None) -> None:
         """End every job or process of the run."""
         raise NotImplementedError
+
+    def stop_process(self, run: RunDir) -> None:
+        """End the process of this machine that has the run, and with it all ranks."""
+        from rampup.schedulers.local import stop_supervisor  # which knows this role
+
+        stop_supervisor(run)
 
     def is_inside(self, cluster: Cluster) -> bool:
         """Whether this process runs inside a grant of that cluster, so that a run starts at once."""

@@ -28,7 +28,7 @@ class Local(Scheduler):
     name = "local"
     title = "this machine"
     launchers = ("spawn", "mpirun")
-    is_here = True
+    is_here = driven_here = True
 
     def render_command(self, spec: RunSpec, run_dir: Path) -> Command:
         from rampup.launchers import find_launcher  # only for a run that starts
@@ -56,7 +56,9 @@ def supervisor_argv(run_dir: Path, ranks_by: Sequence[str] = ()) -> tuple[str, .
     return (*argv, *(f"--ranks-by={word}" for word in ranks_by))
 
 
-def start_supervisor(run: RunDir, command: Command, detach: bool) -> subprocess.Popen[bytes]:
+def start_supervisor(
+    run: RunDir, command: Command, detach: bool, scheduler: str = Local.name
+) -> subprocess.Popen[bytes]:
     """Start the launcher. In the foreground it ends with us; detached it outlives us and the
     terminal."""
     argv, before_us = list(command.argv), len(run.attempt_numbers())
@@ -75,7 +77,7 @@ def start_supervisor(run: RunDir, command: Command, detach: bool) -> subprocess.
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    start_recorded(run, gate, scheduler="local")
+    start_recorded(run, gate, scheduler=scheduler)
     if detach:
         wait_for_start(run, gate.process, before_us)
     return gate.process

@@ -207,8 +207,8 @@ def test_programs_that_are_to_run_unchanged_know_nothing_of_rampup() -> None:
 
 
 NAMES = {
-    *("local", "slurm"),
-    *("spawn", "srun", "pmix", "mpirun", "torchrun"),
+    *("local", "slurm", "spark"),
+    *("spawn", "srun", "pmix", "mpirun", "torchrun", "barrier"),
     *("torch", "lightning", "keras"),
 }
 OWN_ROOMS = ("schedulers", "launchers", "engines", "core/engines")

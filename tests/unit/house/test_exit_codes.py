@@ -2,8 +2,8 @@
 
 from rampup import errors, rank
 from rampup.core import environment
+from rampup.rundir.outcome import Outcome
 from rampup.runtime.storage import StorageError
-from rampup.runtime.supervisor import Outcome
 
 
 def test_rank_repeats_the_codes_of_the_table() -> None:

@@ -1,0 +1,220 @@
+"""`on="spark"` on a real Spark with two executors: what comes back, what dies, and what is left."""
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import functions
+from hostile.cases import FAILURES, RESULTS
+
+import rampup
+from rampup.errors import Refused
+from rampup.rundir.files import RunDir
+
+from .conftest import processes_of
+from .deaths import CAUSES, die
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+def describe_rank() -> dict[str, str]:
+    import os
+
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+    return {name: os.environ[name] for name in (*names, "CUDA_VISIBLE_DEVICES")}
+
+
+def test_a_function_runs_as_the_tasks_of_one_stage(spark: Any) -> None:
+    job = rampup.launch(describe_rank, np=2, gpus_per_node=1, on="spark", wait=False)
+    found = job.result()
+    assert found == {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "CUDA_VISIBLE_DEVICES": "7",
+    }
+    run = RunDir(job.dir)
+    assert (run.attempt(1).facts["scheduler"], run.attempt(1).facts["launcher"]) == (
+        "spark",
+        "barrier",
+    )
+    environ = (run.attempt(1).path / "task-0-0").read_text()
+    assert json.loads(environ)["stage_attempt"] == 0
+    assert processes_of(run.path) == []
+
+
+def add_up() -> float:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    total = torch.tensor([dist.get_rank() + 1.0])
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return float(total.item())
+
+
+def test_ranks_of_two_executors_join_by_torch_distributed(spark: Any) -> None:
+    assert rampup.launch(add_up, np=2, on="spark") == 3.0
+
+
+def list_secrets() -> list[str]:
+    import os
+
+    return [name for name in os.environ if "SECRET" in name or "SPARK_AUTH" in name]
+
+
+def test_ranks_get_no_secret_of_spark(spark: Any) -> None:
+    assert rampup.launch(list_secrets, np=2, on="spark") == []
+
+
+@pytest.mark.parametrize("case", ["closure", "torch module"])
+def test_a_hostile_function_that_returns(case: str, spark: Any) -> None:
+    assert functions.launch(case, {"np": 2, "on": "spark"}) == RESULTS[case]
+
+
+@pytest.mark.parametrize("case", ["odd exception", "kill -9"])
+def test_a_hostile_function_that_fails(case: str, spark: Any) -> None:
+    rank, kind, words = FAILURES[case]
+    with pytest.raises(rampup.RunFailed) as caught:
+        functions.launch(case, {"np": 2, "on": "spark"})
+    assert (caught.value.rank, caught.value.type) == (rank, kind)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", CAUSES)
+def test_after_a_death_nothing_is_left_and_the_cause_is_named(kind: str, spark: Any) -> None:
+    die(kind)
+
+
+@pytest.mark.slow
+def test_twenty_deaths(spark: Any) -> None:
+    """Five of each kind, in an order that changes: about five minutes."""
+    kinds = [*CAUSES] * 5
+    random.shuffle(kinds)
+    for number, kind in enumerate(kinds, start=1):
+        print(f"death {number}: {kind}, nothing left after {die(kind):.1f} s", flush=True)
+
+
+def test_more_ranks_than_slots_are_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rampup.schedulers.spark import driver
+
+    monkeypatch.setattr(driver, "SLOTS_WITHIN_S", 0.0)
+    with pytest.raises(rampup.RunFailed, match="3 ranks, and the executors can run 2 tasks"):
+        rampup.launch(add_up, np=3, on="spark")
+
+
+def test_executors_that_do_not_see_the_run_are_named(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver hands out the hash of run.json: executors that read another one see another
+    storage."""
+    from rampup.schedulers.spark import driver
+
+    monkeypatch.setattr(driver, "FILES_WITHIN_S", 0.0)
+    usual = driver.Driver.make_order
+    monkeypatch.setattr(
+        driver.Driver, "make_order", lambda *words: {**usual(*words), "run_hash": "another"}
+    )
+    with pytest.raises(rampup.RunFailed, match=r"the executor on .* sees another .*run\.json"):
+        rampup.launch(add_up, np=2, on="spark")
+
+
+def count_starts() -> int:
+    import os
+    import time
+
+    with open(f"{os.environ['RAMPUP_RUN_DIR']}/starts", "a") as file:
+        file.write(os.environ["RANK"])
+    time.sleep(0.5)
+    if os.environ["RANK"] == "1":
+        os._exit(7)
+    time.sleep(60)
+    return 0
+
+
+def test_no_rank_is_started_a_second_time(spark: Any) -> None:
+    """Spark begins a failed stage again by itself."""
+    with pytest.raises(rampup.RunFailed, match="rank 1 exited with code 7") as caught:
+        rampup.launch(count_starts, np=2, on="spark")
+    run = rampup.attach(caught.value.run)
+    assert sorted((run.dir / "starts").read_text()) == ["0", "1"]
+
+
+def resume_after_a_kill(last: int) -> list[int]:
+    import os
+
+    import rampup
+
+    run = rampup.init()
+    state = run.resume() or {"seen": []}
+    for step in range(run.step + 1, last + 1):
+        state["seen"].append(step)
+        run.save(state, step)
+        if step == 3 and not run.step:
+            run.finish()
+            os._exit(85)
+    run.finish()
+    return state["seen"]
+
+
+def test_a_function_that_asks_for_it_is_started_again_and_resumes(spark: Any) -> None:
+    job = rampup.launch(resume_after_a_kill, 5, on="spark", wait=False)
+    assert job.result() == [1, 2, 3, 4, 5]
+    assert len(RunDir(job.dir).attempt_numbers()) == 2
+
+
+def test_a_dataframe_becomes_parquet_that_the_ranks_read(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "numbers"
+    spark.range(100).selectExpr("id as x", "id * 2 as y").write.parquet(str(folder))
+
+    def read(folder: str) -> list[int]:
+        import os
+        from pathlib import Path
+
+        import pyarrow.parquet as parquet
+
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        rows = 0
+        for file in sorted(Path(folder).glob("*.parquet"))[rank::size]:
+            rows += parquet.read_table(file).num_rows
+        return [rank, rows]
+
+    assert rampup.launch(read, str(folder), np=2, on="spark") == [0, 50]
+
+
+def test_without_gpus_in_the_session_or_a_place_it_is_refused(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rampup.schedulers.spark import session as sessions
+
+    with pytest.raises(Refused, match="inside of a Spark executor"):
+        rampup.launch(add_up, np=2, on="spark", env="conda:mine")
+    monkeypatch.setattr(sessions, "find_active", lambda: None)
+    with pytest.raises(Refused, match="no Spark session in this process"):
+        rampup.launch(add_up, np=2, on="spark")
+    assert not list(Path(os.environ["RAMPUP_RUNS"]).glob("*add_up-*/attempts/1/task-0-2"))
+
+
+def test_commands_run_in_a_session_of_their_own(java: None, cli: Any) -> None:
+    """It takes half a minute: two JVMs, one after the other."""
+    words = ("--on", "spark", "cluster.spark_master=local[2]", "--tasks-per-node", "2")
+    cli.env["SPARK_LOCAL_IP"] = "127.0.0.1"
+    done = cli("run", *words, "--json", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["state"] == "completed"
+    logs = [RunDir(found["dir"]).attempt(1).rank_log(rank).read_text() for rank in (0, 1)]
+    assert logs == ["rank 0 of 2\n", "rank 1 of 2\n"]
+    run = cli.json("run", *words, "--detach", "--", "sh", "-c", "echo ready; sleep 300")
+    log = RunDir(run["dir"]).attempt(1).rank_log(0)
+    from .conftest import wait_for
+
+    wait_for(lambda: log.exists() and "ready" in log.read_text(), "the ranks run", 60)
+    cli("cancel", run["id"])
+    assert cli.json("show", run["id"])["state"] == "cancelled"
+    wait_for(lambda: not processes_of(Path(run["dir"])), "nothing is left", 15)
