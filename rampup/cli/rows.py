@@ -17,8 +17,9 @@ NAMES = {"samples_s": "samples/s", "epoch_s": "took", "eta_s": "left"}
 """What people read in place of the names for machines."""
 LONGEST_NAME = 20
 NARROWEST = 6
-LOSS = len("1.234e-05*")
+LOSS = len("1.234e-05")
 """A loss gets shorter and longer while it falls: its column has room from the beginning."""
+RATE = len("0.01234")
 HEADER_EVERY = 25
 """So many rows below a header it is repeated."""
 GAP = "  "
@@ -34,6 +35,11 @@ def parse_row(line: str) -> Row | None:
     if "epoch" in found:
         del found["step"]
     return found
+
+
+def is_within_epoch(row: Row) -> bool:
+    """Tell whether an engine wrote the row in the middle of an epoch, as a sign of life in a log."""
+    return "epoch_s" not in row and not any(key.startswith("val_") for key in row)
 
 
 def clock_time(seconds: float) -> str:
@@ -133,7 +139,8 @@ def least_width(key: str, cell: str) -> int:
     """Return how wide a column must be for this cell and for those that are to come."""
     last = cell.rpartition("/")[2]
     later = f"{last}/{last}" if key == "epoch" and last != cell else cell
-    usual = LOSS if "loss" in key else NARROWEST
+    usual = LOSS if "loss" in key else RATE if key == "lr" else NARROWEST
+    usual += cell[-1:] in ("*", " ")  # the mark of the best
     return max(usual, width.measure(format_name(key)), width.measure(later))
 
 

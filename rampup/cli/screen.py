@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from rampup.cli import output, width
-from rampup.cli.rows import Row, RowTable, clock_time, parse_row
+from rampup.cli.rows import Row, RowTable, clock_time, is_within_epoch, parse_row
 from rampup.core.metrics import is_number
 
 DRAW_EVERY_S = 1.0
@@ -75,6 +75,8 @@ class Progress:
 
     def __init__(self) -> None:
         self.pace = Pace()
+        self.widest = 0
+        """Of the numbers behind the bar: they change, and the bar keeps its length."""
 
     def format(self, beat: dict[str, Any], room: int) -> str:
         done, total = progress_of(beat)
@@ -88,7 +90,10 @@ class Progress:
             return width.join_fitting("", [format_place(beat), *facts, *speed], room)
         share = min(1.0, done / total)
         ends = [f"{share:4.0%}", *facts, f"left {self._left(total - done)}"]
-        return format_bar(format_place(beat), share, ends, room)
+        place = format_place(beat)
+        tail = fit_numbers(place, ends, room)
+        self.widest = max(self.widest, width.measure(tail))
+        return format_bar(place, share, tail, self.widest, room)
 
     def _left(self, more: float) -> str:
         rate = self.pace.per_s()
@@ -122,13 +127,21 @@ def format_facts(beat: dict[str, Any]) -> list[str]:
     return found
 
 
-def format_bar(place: str, share: float, ends: list[str], room: int) -> str:
-    """Return the bar between its label and the numbers. Of numbers that do not fit the inner ones
-    are left out: the share and the time left stay."""
-    while len(ends) > 2 and width.measure("  ".join([place, *ends])) + SHORTEST_BAR + 1 > room:
-        del ends[-2]
-    tail = "  ".join(ends)
-    length = min(LONGEST_BAR, room - width.measure(place) - width.measure(tail) - 2)
+def fit_numbers(place: str, numbers: list[str], room: int) -> str:
+    """Join the numbers behind the bar. If they do not fit, the inner ones are left out: the share
+    and the time left stay."""
+    shown = list(numbers)
+    while len(shown) > 2 and width.measure("  ".join([place, *shown])) + SHORTEST_BAR + 1 > room:
+        del shown[-2]
+    return "  ".join(shown)
+
+
+def format_bar(place: str, share: float, tail: str, widest: int, room: int) -> str:
+    """Return the bar between its label and the numbers, which may take `widest` columns."""
+    rest = room - width.measure(place) - 2
+    length = min(LONGEST_BAR, rest - widest)
+    if length < SHORTEST_BAR:
+        length = min(LONGEST_BAR, rest - width.measure(tail))
     if length < SHORTEST_BAR:
         return f"{place}  {tail}"
     can_draw = "utf" in (sys.stderr.encoding or "").lower()
@@ -194,6 +207,8 @@ class Screen:
             self._show_held(at_once=True)
             self._print(line + b"\n")
             return
+        if self.is_engine and self.line.can_move and is_within_epoch(row):
+            return  # the bar says it
         self.held = row, self.table.note(row)
         self._show_held()
 

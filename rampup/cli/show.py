@@ -311,7 +311,8 @@ def show_settings(run: RunDir, show_all: bool) -> None:
     by_origin: dict[str, list[str]] = {}
     for name, value, origin in rows:
         if origin != DEFAULT:
-            by_origin.setdefault(origin, []).append(f"{name}={value}")
+            group = "options" if origin.startswith("--") else origin
+            by_origin.setdefault(group, []).append(f"{name}={value}")
     for origin, words in by_origin.items():
         label = f"settings ({origin})" if origin else "settings"
         output.write(f"{label}: {'  '.join(words)}", most=2)

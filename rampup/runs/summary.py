@@ -233,4 +233,6 @@ def _typed_words(config: Record, origins: Record) -> list[str]:
 def _as_typed(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(_as_typed(each) for each in value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None else str(value)

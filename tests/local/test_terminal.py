@@ -1,12 +1,15 @@
 """What `run` shows on a terminal: from the first second on, and never wider than the terminal."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Cli, Terminal
+from pages import ROOT
 
 from rampup.cli import width
+from rampup.cli.screen import Progress
 
 SLOW = """
 import time, rampup
@@ -111,3 +114,26 @@ def test_a_watched_list_is_drawn_again_until_ctrl_c(cli: Cli) -> None:
     seen = cli.on_terminal("list", "--watch", ctrl_c_after=twice, check=130)
     assert seen.text.count("first") == 2 and seen.text.startswith("\x1b[2J")
     assert "Traceback" not in seen.text
+
+
+def shape(bar: str) -> list[str]:
+    return re.sub(r"-:--|[\d.,:%]+|[━─]+", "#", bar).split()
+
+
+def test_the_readme_shows_what_a_run_prints(cli: Cli, mnist: Path) -> None:
+    """The first sample of the README is what a terminal shows, but for its numbers."""
+    blocks = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    at = next(index for index, text in enumerate(blocks) if text.startswith("$ rampup run mnist"))
+    shown = [*blocks[at].splitlines(), *blocks[at + 1].splitlines()]
+    del cli.env["RAMPUP_RUNS"]
+    seen = cli.on_terminal(*shown[0].split()[2:])
+    header = next(line for line in seen.lines if "train_loss" in line)
+    assert header.split() == shown[2].split()
+    ends = ("completed", "last:", "best:", "time:", "checkpoints:", "report:", "next:", "  or:")
+    assert [line.split()[0] for line in seen.lines if line.startswith(ends)] == [
+        line.split()[0] for line in shown if line.startswith(ends)
+    ]
+    (bar,) = (line for line in shown if "━" in line)
+    beat = {"epoch": 3, "epochs": 3, "step": 1419, "steps": 1650, "t": 1.0}
+    drawn = Progress().format({**beat, "train_loss": 0.08042, "samples_s": 48350.0}, 79)
+    assert shape(bar) == shape(drawn)

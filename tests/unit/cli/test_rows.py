@@ -5,7 +5,7 @@ import io
 import pytest
 
 from rampup.cli import output, width
-from rampup.cli.rows import RowTable, clock_time, parse_row
+from rampup.cli.rows import RowTable, clock_time, is_within_epoch, parse_row
 
 LINE = (
     "epoch={}/30 step=550 train_loss=0.289 val_accuracy={} val_loss=0.124 val_precision=0.96 "
@@ -75,6 +75,14 @@ def test_new_columns_get_a_new_header_once() -> None:
         for line in ("step=1 loss=1", "step=2 val_loss=1", "step=3 loss=1", "step=4 val_loss=2")
     ]
     assert counts == [2, 2, 1, 1]
+
+
+def test_rows_within_an_epoch() -> None:
+    within = parse_row("epoch=1/3 step=70 train_loss=0.4624 samples_s=375.9 eta_s=222")
+    cut = parse_row("epoch=1/3 step=70 train_loss=0.4624 val_loss=0.2 samples_s=375.9 eta_s=0")
+    whole = parse_row("epoch=1/3 step=550 train_loss=0.289 samples_s=1293 epoch_s=42.6 eta_s=86")
+    found = [is_within_epoch(row) for row in (within, cut, whole) if row is not None]
+    assert found == [True, False, False]
 
 
 def test_times() -> None:

@@ -16,6 +16,13 @@ def test_a_bar_has_its_label_from_the_first_heartbeat_on() -> None:
     assert " 50% " in later and later.endswith("left 0:20")
 
 
+def test_the_bar_keeps_its_length_while_numbers_change() -> None:
+    progress = Progress()
+    beats = [{**BEAT, "samples_s": rate, "train_loss": 0.4321} for rate in (12345.0, 3.2)]
+    lines = [progress.format(beat, 79) for beat in beats]
+    assert len({sum(each in "━─" for each in line) for line in lines}) == 1
+
+
 def test_epochs_alone_make_a_bar() -> None:
     beat = {"step": 9, "steps": None, "epoch": 48.0, "epochs": 200, "t": 1.0}
     assert Progress().format(beat, 79).startswith(

@@ -73,6 +73,7 @@ def test_what_was_set_comes_first_and_defaults_are_counted(root: Path) -> None:
     assert "code: commit 0123abc, with uncommitted changes" in shown
     assert "settings (command line): lr=0.1" in shown
     assert "settings (recipe.toml): epochs=200" in shown
+    assert "settings (options): nodes=2  time=1:00:00  slurm=['nice=5']" in shown
     assert "4 defaults: --all" in shown
     assert not any("seed" in line for line in shown)
     whole = call(show.command, "--all")
@@ -86,11 +87,11 @@ def test_the_command_of_a_script(root: Path) -> None:
         "kind": "command",
         "command": ["python", "my script.py"],
         "cluster": {"name": "local"},
-        "train": {"lr": 1},
-        "origins": {"train.lr": "command line"},
+        "train": {"lr": 1, "tta": False},
+        "origins": {"train.lr": "command line", "train.tta": "command line"},
     }
     make_run(root, "aaaaaa", config=own)
-    assert "command: rampup run lr=1 -- python 'my script.py'\n" in call(show.command)
+    assert "command: rampup run lr=1 tta=false -- python 'my script.py'\n" in call(show.command)
 
 
 def test_progress_with_the_time_that_is_left(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
