@@ -39,7 +39,8 @@ def block_permutation(
     order = np.arange(size) + np.repeat(blocks.starts[by_chance] - (ends - lengths), lengths)
     group = np.repeat(np.arange(len(lengths)) // blocks.mixed, lengths)
     order = order[np.lexsort((keys[len(blocks.starts) :], group))]
-    return order[np.lexsort((order, np.arange(size) // batch))].astype(np.int64, copy=False)
+    found: NDArray[np.int64] = order[np.lexsort((order, np.arange(size) // batch))]
+    return found
 
 
 def _draw_keys(seed: int, epoch: int, count: int) -> NDArray[np.uint64]:

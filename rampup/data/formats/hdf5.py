@@ -56,6 +56,8 @@ class HDF5Files(ColumnReader):
         super().__init__(columns)
         self._paths = listed(paths, "HDF5Files")
         self._known: dict[int, tuple[Stamp, tuple[Place, ...]]] = {}
+        self._layouts: dict[tuple[Place, ...], tuple[Place, ...]] = {}
+        """Of 100,000 files most are alike, and what they have is remembered once."""
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -84,7 +86,8 @@ class HDF5Files(ColumnReader):
             for decoder, place in zip(self.decoders, places, strict=True):
                 if place.shape != decoder.shape:
                     raise _misshapen(file.path, decoder, place)
-            known = self._known[index] = (stamp, places)
+            same = self._layouts.setdefault(places, places)
+            known = self._known[index] = (stamp, same)
         return known[1]
 
 
