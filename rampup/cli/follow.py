@@ -20,6 +20,7 @@ from rampup.core import processes
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_json
 from rampup.runs.state import state_of, was_resubmitted_since
+from rampup.runs.stop import record_cancelled
 
 POLL_S, LATER_POLL_S = 0.05, 0.25
 AT_FIRST_S = 5.0
@@ -99,7 +100,7 @@ def describe_start(attempt: AttemptDir, beat: Record, is_engine: bool) -> str:
 def is_current(run: RunDir, attempt: AttemptDir) -> bool:
     """Tell whether the attempt belongs to what was started last: after `resume` the newest attempt
     is an old one for a while."""
-    return not was_resubmitted_since(run, attempt)
+    return not was_resubmitted_since(run, attempt, attempt.facts)
 
 
 def follow_foreground(
@@ -109,8 +110,7 @@ def follow_foreground(
     follow(run, lambda: launcher.poll() is None, interrupted, open_screen(run, as_json))
     if interrupted:
         output.say(f"stopping {run.id} ...")
-        with contextlib.suppress(OSError):  # on a full disk the run must still be stopped
-            run.record("cancelled", by=processes.name_interrupt(interrupted[0]))
+        record_cancelled(run, processes.name_interrupt(interrupted[0]))
         launcher.send_signal(signal.SIGTERM)
     launcher.wait()
     code = report_end(run, launcher.returncode, as_json)

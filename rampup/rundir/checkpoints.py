@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.errors import RampupError
+from rampup.rundir import schema
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 
@@ -248,6 +249,10 @@ def read_manifest(folder: Path, step: int) -> Record:
         raise Damaged(folder, f"{MANIFEST} can't be read") from None
     if seal_manifest(facts) != data or facts.get("step") != step:
         raise Damaged(folder, f"{MANIFEST} is not what was written")
+    if not schema.has_all(
+        facts, schema.MANIFEST
+    ):  # a sum is not a signature: anybody can write one
+        raise Damaged(folder, f"{MANIFEST} holds something foreign")
     return facts
 
 

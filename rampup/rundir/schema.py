@@ -62,6 +62,23 @@ def is_grid(value: Any) -> bool:
     )
 
 
+def is_file_table(value: Any) -> bool:
+    """Return whether a value has the size and the sum of files, all of one folder."""
+    expected: Schema = {"size": is_whole, "sha256": is_text}
+    return isinstance(value, dict) and all(
+        "/" not in name and isinstance(file, dict) and has_all(file, expected)
+        for name, file in value.items()
+    )
+
+
+def is_checkpoint_meta(value: Any) -> bool:
+    """Return whether a value is what an engine says of a checkpoint, and which one is the best."""
+    if not isinstance(value, dict):
+        return False
+    best = value.get("best")
+    return best is None or (isinstance(best, dict) and is_whole(best.get("step")))
+
+
 def optional(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
@@ -142,6 +159,12 @@ EVALUATION: Schema = {
     "samples": is_text,
 }
 SETTINGS: Schema = dict.fromkeys(("train", "origins"), is_table)
+MANIFEST: Schema = {
+    **dict.fromkeys(("step", "attempt"), is_whole),
+    "t": is_moment,
+    "files": is_file_table,
+    "meta": is_checkpoint_meta,
+}
 METRICS: Schema = {"step": is_number, "t": is_moment}
 SAMPLE: Schema = {
     "t": is_moment,
@@ -164,6 +187,11 @@ def drop_foreign(record: Record, schema: Schema) -> Record:
         elif not callable(check) and isinstance(value, dict):
             found[name] = drop_foreign(value, check)
     return found
+
+
+def has_all(record: Record, schema: Schema) -> bool:
+    """Return whether every value of a schema is there, and as it should be."""
+    return schema.keys() <= record.keys() and not find_foreign(record, schema)
 
 
 def find_foreign(record: Record, schema: Schema) -> list[str]:

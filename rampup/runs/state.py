@@ -112,7 +112,7 @@ def states_of(
             found[run.path] = read(run, attempt, facts)
             continue
         job = find_job(seen, submitted)
-        if attempt is not None and facts and was_resubmitted_since(run, attempt):
+        if attempt is not None and facts and was_resubmitted_since(run, attempt, facts):
             # what the attempt before says no longer counts
             seen, facts = Observation(run, attempt, {}), {}
         if job is None:
@@ -226,7 +226,7 @@ def find_known_job(seen: Observation, key: str, scheduler: Scheduler, answer: An
 
 def state_from_files(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
     """The state by what the last attempt says of itself, and by whether its process lives."""
-    if attempt is None or not facts or was_resubmitted_since(run, attempt):
+    if attempt is None or not facts or was_resubmitted_since(run, attempt, facts):
         return state_before_start(run, attempt)
     if facts.get("outcome", "again") != "again":
         return State(
@@ -250,10 +250,9 @@ def explained_state(run: RunDir, attempt: AttemptDir | None, facts: Record) -> S
     return replace(state, failed_rank=rank, cause=cause)
 
 
-def was_resubmitted_since(run: RunDir, attempt: AttemptDir) -> bool:
+def was_resubmitted_since(run: RunDir, attempt: AttemptDir, facts: Record) -> bool:
     """Whether the run was given to another process or job after its newest attempt had begun
-    (`resume`)."""
-    facts = attempt.facts
+    (`resume`). `facts` are what the attempt says of itself."""
     if facts.get("outcome") == "completed":
         return False
     submitted = run.recorded("submitted") or {}

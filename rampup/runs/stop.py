@@ -1,5 +1,6 @@
 """Ending a run: by a request to save and stop, or through its scheduler. `rampup cancel` calls it."""
 
+import contextlib
 import time
 
 from rampup.config.clusters import of_run
@@ -39,11 +40,17 @@ def cancel(run: RunDir) -> None:
     elif job is not None:
         cluster = of_run(job.cluster, run.config.get("cluster", {}))
         find_scheduler(cluster.scheduler).cancel(run, cluster, job)
-        run.record("cancelled", by="rampup cancel")
+        record_cancelled(run)
     else:
         find_supervisor(run)  # refused before anything is recorded: it may live on another host
-        run.record("cancelled", by="rampup cancel")
+        record_cancelled(run)
         find_recorded(run.config.get("cluster", {}).get("scheduler")).stop_process(run)
+
+
+def record_cancelled(run: RunDir, by: str = "rampup cancel") -> None:
+    """Write down who ended the run. On a full disk it must still be ended."""
+    with contextlib.suppress(OSError):
+        run.record("cancelled", by=by)
 
 
 def wait_for_submission(run: RunDir) -> None:

@@ -22,6 +22,7 @@ from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.plan import make_plan
 from rampup.runs.state import State, state_of
+from rampup.runs.stop import record_cancelled
 from rampup.runs.summary import total_wall_s
 from rampup.schedulers import find_scheduler
 from rampup.study.code import SharedCode
@@ -133,14 +134,13 @@ class Here:
         """Those that run save and end; the others are not begun. `by` is who stopped them."""
         for _, run, process in self.going.values():
             self.tell(f"stopping {run.id} ...")
-            with contextlib.suppress(OSError):  # on a full disk the run must still be stopped
-                run.record("cancelled", by=by)
+            record_cancelled(run, by)
             process.send_signal(signal.SIGTERM)
         for _, _, process in self.going.values():
             process.wait()
         self.collect()
         for _, run in self.waiting:
-            run.record("cancelled", by=by)
+            record_cancelled(run, by)
 
 
 def describe_result(run: RunDir, state: State) -> str:

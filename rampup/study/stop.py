@@ -13,7 +13,7 @@ from rampup.errors import SchedulerError
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
 from rampup.runs.state import find_job, observe, state_of
-from rampup.runs.stop import cancel
+from rampup.runs.stop import cancel, record_cancelled
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.local import CANCEL_WAIT_S
 from rampup.study.members import Study
@@ -38,7 +38,7 @@ def stop_starting(study: Study) -> None:
     if processes.is_alive(who):
         for run in study.runs():  # its own record would name the signal
             if not state_of(run).ended:
-                run.record("cancelled", by="rampup cancel")
+                record_cancelled(run)
         with contextlib.suppress(ProcessLookupError):  # it ended just now
             os.kill(who["pid"], signal.SIGTERM)
     deadline = time.monotonic() + CANCEL_WAIT_S

@@ -4,6 +4,7 @@ readable."""
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 FILL = """
@@ -107,3 +108,16 @@ def test_a_vanished_run_directory(cli) -> None:
     _, err = running.communicate(timeout=45)
     assert running.returncode == 100
     assert "vanished" in err and "never started" not in err
+
+
+def test_a_run_is_cancelled_on_a_full_disk(cli, small_disk: Path) -> None:
+    cli.env["RAMPUP_RUNS"] = str(small_disk / "runs")
+    run = json.loads(cli("run", "--detach", "--json", "--", "sleep", "300").stdout)
+    control = Path(run["dir"], "control.jsonl")
+    with open(control, "a") as file:  # the next line needs a new block
+        file.write(" " * (os.sysconf("SC_PAGE_SIZE") - file.tell() - 1) + "\n")
+    subprocess.run(["sh", "-c", f"cat /dev/zero > {small_disk}/filler"], capture_output=True)
+    before = control.read_bytes()
+    cli("cancel", run["id"])
+    assert control.read_bytes() == before, "nothing fits"
+    assert cli.json("show", run["id"])["state"] in ("cancelled", "failed")

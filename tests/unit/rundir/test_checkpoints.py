@@ -95,6 +95,36 @@ def test_what_is_missing_is_damage(folder: Path, file: str | None) -> None:
         checkpoints.verify_copy(folder, 7)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"files": []},
+        {"files": {"a": 5}},
+        {"files": {"a": {"size": 1}}},
+        {"files": {"../../run.json": {"size": 1, "sha256": "x"}}},
+        {"meta": []},
+        {"meta": {"best": 5}},
+        {"meta": {"best": {"step": "x"}}},
+        {"attempt": "x"},
+        {"t": "x"},
+        {"t": None},
+    ],
+)
+def test_a_manifest_with_a_right_sum_and_odd_values_is_damage(
+    folder: Path, odd: dict[str, object]
+) -> None:
+    """Anybody can compute the sum."""
+    facts = {**checkpoints.read_manifest(folder, 7), **odd}
+    (folder / "manifest.json").write_bytes(checkpoints.seal_manifest(facts))
+    with pytest.raises(Damaged, match="holds something foreign"):
+        checkpoints.read_copy(folder, 7)
+    for name in odd:
+        left = {key: value for key, value in facts.items() if key != name}
+        (folder / "manifest.json").write_bytes(checkpoints.seal_manifest(left))
+        with pytest.raises(Damaged, match="holds something foreign"):
+            checkpoints.read_copy(folder, 7)
+
+
 def test_a_plain_file_in_place_of_a_checkpoint_is_damage(tmp_path: Path) -> None:
     (tmp_path / "step-7").write_text("")
     with pytest.raises(Damaged, match="Not a directory"):
