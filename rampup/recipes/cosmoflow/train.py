@@ -33,6 +33,8 @@ LOOKED_AT = 16
 
 
 class CosmoFlow(Task):
+    outputs = PARAMETERS
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.found = read_cosmoflow(find_folder(settings))
