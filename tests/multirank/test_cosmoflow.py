@@ -25,12 +25,14 @@ pytestmark = pytest.mark.skipif(
 TRAIN, VALIDATION, SIZE = 11, 7, 8
 STEPS = 3
 """In an epoch of 11 samples in batches of 4."""
+EPOCHS = 5
 SMALL: dict[str, Any] = {
-    "epochs": 3,
+    "epochs": EPOCHS,
+    "momentum": 0.5,
     "batch_size": 4,
     "eval_batch_size": 2,
     "log_every": 1,
-    "lr": 1e-2,
+    "lr": 5e-2,
     "conv_size": 4,
     "n_conv_layers": 2,
     "fc1_size": 8,
@@ -197,3 +199,21 @@ def test_a_missed_target_is_no_success(cases: dict[str, Case]) -> None:
 def test_nothing_is_pickled(cases: dict[str, Case]) -> None:
     names = [path.name for path in cases["plain-1"].run.path.rglob("*")]
     assert names and not [name for name in names if name.endswith((".pkl", ".pickle"))]
+
+
+# predictions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["plain-1", "plain-2"])
+def test_what_was_predicted_is_kept_beside_what_is_true(cases: dict[str, Case], name: str) -> None:
+    found = cases[name].attempt.evaluation()
+    assert found["outputs"] == ["omega_m", "sigma_8", "n_s", "h_0"]
+    assert (found["step"], found["epoch"]) == (EPOCHS * STEPS, EPOCHS)
+    count = VALIDATION if name == "plain-1" else -(-VALIDATION // 2)
+    files = [make_sample(2, index, SIZE, SIZE, 64.0).targets for index in range(count)]
+    truth, predicted = np.array(found["truth"]), np.array(found["predicted"])
+    np.testing.assert_allclose(truth, 0.05 * np.array(files).T, atol=1e-5)
+    assert truth.shape == predicted.shape
+    if name == "plain-1":
+        error = cases[name].epochs()[-1]["val_mae"]
+        assert np.abs(truth - predicted).mean() == pytest.approx(error, abs=1e-5)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +25,10 @@ class Stopping(CosmoFlow):
         attempt = int(os.environ["RAMPUP_ATTEMPT"])
         ends = self.settings.ends
         if attempt <= len(ends) and self.steps == ends[attempt - 1] and os.environ["RANK"] == "0":
-            os.kill(os.getpid(), signal.SIGKILL if self.settings.how == "kill" else signal.SIGTERM)
+            if self.settings.how == "kill":
+                time.sleep(0.5)  # what is being written now gets done
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Counts(keras.layers.Layer):
