@@ -212,7 +212,7 @@ def draw_smooth(height: int, width: int, numbers: np.random.Generator) -> NDArra
 def add_vortex(canvas: Canvas, is_warm: bool) -> None:
     """Add a cyclone, or a low with a cold core, which differs only by the sign of the core."""
     numbers = canvas.numbers
-    radius = numbers.uniform(2.2, 3.3) * canvas.zoom
+    radius = numbers.uniform(2.6, 3.7) * canvas.zoom
     place = canvas.find_place(8, 28, 3 * radius)
     if place is None:
         return
@@ -231,8 +231,8 @@ def add_vortex(canvas: Canvas, is_warm: bool) -> None:
         "PS": -1150 * core,
         "PSL": -1150 * core,
         "Z1000": -100 * core,
-        "T500": sign * 3.5 * core,
-        "T200": sign * 3.0 * core,
+        "T500": sign * 5.5 * core,
+        "T200": sign * 4.0 * core,
         "Z200": sign * 60 * core,
         "PRECT": 6e-7 * core,
     }

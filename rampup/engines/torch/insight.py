@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rampup.core.tfevents import Node
 from rampup.engines.classes import MOST_CURVES, ClassCounts
 from rampup.engines.pictures import Sample, confusion_picture, map_grid, sample_grid
+from rampup.engines.torch.batch_statistics import GroupBatchNorm
 from rampup.engines.torch.evaluation import FirstBatch
 from rampup.engines.torch.segmentation import Segmenter
 from rampup.engines.torch.task import Classifier, Task
@@ -59,19 +60,27 @@ def _parameters(part: nn.Module) -> str:
     return f" {count:,} parameters" if count else ""
 
 
+class Tracer(torch.fx.Tracer):
+    """Looks at our own layers from outside, as at torch's: what counts in them is not counted."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        own = isinstance(m, GroupBatchNorm)
+        return own or super().is_leaf_module(m, module_qualified_name)
+
+
 def trace_graph(model: nn.Module) -> list[Node]:
     """Return the graph of a model, traced with symbols, so nothing is computed.
 
     It is empty for a model that can't be traced, because its path depends on the data.
     """
     try:
-        traced = torch.fx.symbolic_trace(model)
+        graph = Tracer().trace(model)
     except Exception:  # its forward is the user's own and may do anything with a symbol
         return []
-    modules = dict(traced.named_modules())
-    names = _names(traced.graph)
+    modules = dict(model.named_modules())
+    names = _names(graph)
     nodes = []
-    for node in traced.graph.nodes:
+    for node in graph.nodes:
         kind, note = _kind(node), ""
         if node.op == "call_module":
             module = modules[str(node.target)]
