@@ -21,6 +21,7 @@ from msgspec import convert, to_builtins
 from benchmarks import (
     checkpoints,
     control,
+    cosmoflow,
     first_step,
     images,
     keras,
@@ -40,6 +41,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "start": lambda profiles: first_step.lines(),
     "training": lambda profiles: training.lines(),
     "keras": lambda profiles: keras.lines(),
+    "cosmoflow": lambda profiles: cosmoflow.lines(),
     "images": lambda profiles: images.lines(),
     "lightning": lambda profiles: lightning.lines(),
     "checkpoints": lambda profiles: checkpoints.lines(),
