@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {"conv_size": 12, "n_conv_layers": 4, "batch_size": 8
 def make_set(folder: Path) -> None:
     from rampup.datasets.cosmoflow.generate import make_set as make
 
-    make(folder, SAMPLES, 1, particles=32)
+    make(folder, SAMPLES, 1, particles=32, processes=1)
 
 
 def with_engine(folder: Path) -> float:
