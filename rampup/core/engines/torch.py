@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from rampup.core.engines.base import EngineInfo, EngineNeeds
 from rampup.core.spec import Setting
+from rampup.errors import Refused
 
 TORCH: dict[str, Setting] = {
     "engine": Setting(
@@ -141,9 +142,44 @@ class TorchInfo(EngineInfo):
     settings = TORCH
 
     def find_needs(self, train: Mapping[str, object], ranks: int) -> EngineNeeds:
+        check_lists(train)
         by_lightning = train.get("engine") == "lightning"
         backend = train.get("backend")
         return EngineNeeds(
             modules={"lightning": "engine=lightning"} if by_lightning else {},
             mpi="backend=mpi" if backend == "mpi" and ranks > 1 else "",
+            fewer_ranks=refuse_group(train.get("batchnorm_group_size", 1), ranks),
         )
+
+
+def check_lists(train: Mapping[str, object]) -> None:
+    """Refuse lists that are no decay rates, or no steps."""
+    betas, milestones = train.get("betas", [0.9, 0.999]), train.get("milestones", [])
+    if not _are_numbers(betas, below=1.0) or len(betas) != 2:  # type: ignore[arg-type]
+        raise Refused(f"betas={betas} does not say how the two moments decay", "betas=0.9,0.999")
+    whole = _are_numbers(milestones) and all(type(it) is int for it in milestones)  # type: ignore[attr-defined]
+    if not whole:
+        raise Refused(
+            f"milestones={milestones} does not name steps", "whole numbers: milestones=4096,8192"
+        )
+    if train.get("schedule") == "multistep" and not milestones:
+        raise Refused(
+            "schedule=multistep has no milestones", "milestones=4096,8192, or schedule=constant"
+        )
+
+
+def _are_numbers(values: object, below: float = float("inf")) -> bool:
+    if not isinstance(values, list | tuple):
+        return False
+    return all(type(it) in (int, float) and 0 <= it < below for it in values)
+
+
+def refuse_group(size: object, ranks: int) -> tuple[str, str] | None:
+    """Return why ranks can't share statistics in groups of this size, and a remedy."""
+    if not isinstance(size, int) or ranks % size == 0:
+        return None
+    sizes = [str(it) for it in range(1, ranks + 1) if ranks % it == 0]
+    return (
+        f"batchnorm_group_size={size} does not divide {ranks} rank{'' if ranks == 1 else 's'}",
+        f"batchnorm_group_size={' or '.join(sizes)}",
+    )

@@ -6,14 +6,18 @@ from rampup.core.png import read_png
 from rampup.engines.pictures import (
     ACROSS,
     ALPHABET,
+    CLASS_COLOURS,
     DOT,
     GREEN,
     LETTERS,
     LINE,
+    MAP_GAP,
+    MAP_WIDTH,
     RED,
     SIDE,
     Sample,
     confusion_picture,
+    map_grid,
     sample_grid,
     write,
 )
@@ -72,3 +76,27 @@ def test_the_confusion_matrix() -> None:
         "none of a class that is not there"
     )
     assert confusion_picture(np.zeros((1000, 1000)), ["x"] * 1000) is None
+
+
+def test_maps_with_truth_and_prediction_side_by_side() -> None:
+    grey = np.full((10, 20), 100, np.uint8)
+    truth, said = np.zeros_like(grey), np.zeros_like(grey)
+    truth[2:4, 3:6], said[7:9, 10:12] = 1, 2
+    found = read_png(map_grid([grey, grey], [truth, truth], [said, said], ("none", "one", "two")))
+    times = MAP_WIDTH // 20
+    height, width = 10 * times, 20 * times
+    assert found.shape == (2 * LINE + 2 * (height + MAP_GAP), 3 * width + 2 * MAP_GAP, 3)
+    row = found[2 * LINE : 2 * LINE + height]
+    parts = [row[:, place * (width + MAP_GAP) :][:, :width] for place in range(3)]
+    for part, classes in zip(parts, (np.zeros_like(grey), truth, said), strict=True):
+        for line in range(10):
+            for column in range(20):
+                number = classes[line, column]
+                wanted = CLASS_COLOURS[number - 1] if number else (100, 100, 100)
+                assert tuple(part[line * times, column * times]) == wanted
+
+
+def test_a_large_map_is_thinned() -> None:
+    grey = np.zeros((768, 1152), np.uint8)
+    found = read_png(map_grid([grey], [grey], [grey], ("none", "one")))
+    assert found.shape[1] < 4 * MAP_WIDTH
