@@ -5,7 +5,10 @@ defines nothing: it only exports. What does not depend on the engine is in `ramp
 """
 
 from rampup.data.formats.columns import Column
-from rampup.data.formats.hdf5 import HDF5Files
+from rampup.data.formats.hdf5 import HDF5Files, HDF5Rows
+from rampup.data.formats.npy import NpyFiles, NpyRows
+from rampup.data.formats.parquet import ParquetRows
+from rampup.data.formats.tfrecord import TFRecords
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
 from rampup.engines.keras.task import ArrayData, Data, Task
@@ -16,7 +19,12 @@ __all__ = [
     "Data",
     "Field",
     "HDF5Files",
+    "HDF5Rows",
+    "NpyFiles",
+    "NpyRows",
+    "ParquetRows",
     "SampleReader",
+    "TFRecords",
     "Task",
     "permutation",
     "shard",

@@ -6,7 +6,10 @@ exports. What does not depend on the engine is in `rampup.recipe`.
 
 from rampup.data.augment import Augment, draws
 from rampup.data.formats.columns import Column
-from rampup.data.formats.hdf5 import HDF5Files
+from rampup.data.formats.hdf5 import HDF5Files, HDF5Rows
+from rampup.data.formats.npy import NpyFiles, NpyRows
+from rampup.data.formats.parquet import ParquetRows
+from rampup.data.formats.tfrecord import TFRecords
 from rampup.data.memory import TensorData
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
@@ -20,8 +23,13 @@ __all__ = [
     "Data",
     "Field",
     "HDF5Files",
+    "HDF5Rows",
+    "NpyFiles",
+    "NpyRows",
+    "ParquetRows",
     "SampleReader",
     "Segmenter",
+    "TFRecords",
     "Task",
     "TensorData",
     "draws",

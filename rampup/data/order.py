@@ -9,6 +9,8 @@ again from (epoch, step). Nothing here touches the data itself.
 import numpy as np
 from numpy.typing import NDArray
 
+from rampup.data.reader import Blocks
+
 
 def permutation(seed: int, epoch: int, size: int) -> NDArray[np.int64]:
     """Return the order of `size` samples in one epoch.
@@ -17,8 +19,33 @@ def permutation(seed: int, epoch: int, size: int) -> NDArray[np.int64]:
     (`Generator.permutation` may), so a run keeps its order when its environment is renewed. Equal
     keys are all but impossible, and sorted stably.
     """
-    keys = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(size)
-    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+    return np.argsort(_draw_keys(seed, epoch, size), kind="stable").astype(np.int64, copy=False)
+
+
+def block_permutation(
+    seed: int, epoch: int, size: int, blocks: Blocks, batch: int
+) -> NDArray[np.int64]:
+    """Return the order of one epoch for samples that are cheap to read in blocks.
+
+    The blocks come in random order. The samples of each `blocks.mixed` of them are mixed and dealt
+    to global batches of `batch` samples. Within a batch they stand in the order of their numbers,
+    so that a rank's piece of it touches few blocks. This is not a permutation of all samples, but
+    it follows from the same facts alone: it is the same for any number of ranks.
+    """
+    keys = _draw_keys(seed, epoch, len(blocks.starts) + size)
+    by_chance = np.argsort(keys[: len(blocks.starts)], kind="stable")
+    lengths = np.diff(blocks.starts, append=size)[by_chance]
+    ends = np.cumsum(lengths)
+    order = np.arange(size) + np.repeat(blocks.starts[by_chance] - (ends - lengths), lengths)
+    group = np.repeat(np.arange(len(lengths)) // blocks.mixed, lengths)
+    order = order[np.lexsort((keys[len(blocks.starts) :], group))]
+    return order[np.lexsort((order, np.arange(size) // batch))].astype(np.int64, copy=False)
+
+
+def _draw_keys(seed: int, epoch: int, count: int) -> NDArray[np.uint64]:
+    """Return a random number for each of `count` things."""
+    philox = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
+    return np.asarray(philox.random_raw(count), dtype=np.uint64)
 
 
 def piece(low: int, high: int, rank: int, world: int) -> tuple[int, int]:

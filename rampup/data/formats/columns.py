@@ -8,7 +8,7 @@ cache. All of this happens in the reader threads, in numpy calls that release th
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,18 @@ class Column(Field):
     divide: ArrayLike | None = None
     apply: Callable[[Array, Array], None] | None = None
     """A function of your own: it gets one sample as stored and writes into the second array."""
+
+    def as_kept(self) -> "Column":
+        """Return how the numbers of the file are kept: with apply= done, and nothing else."""
+        if self.apply is not None:
+            return self
+        return Column(self.shape, self.dtype if self.stored is None else self.stored)
+
+    def from_kept(self) -> "Column":
+        """Return what is left to do with numbers that were kept."""
+        if self.apply is not None:
+            return Column(self.shape, self.dtype)
+        return replace(self, stored=self.as_kept().dtype)
 
     def __post_init__(self) -> None:
         changed = self.log1p or self.subtract is not None or self.divide is not None
@@ -77,6 +89,7 @@ class Decoder:
                 f"column {name!r} would be divided by zero: divide= contains 0",
                 "a channel that never changes has no range; divide it by 1",
             )
+        self._changes = self._log1p or self._subtract is not None or self._divide is not None
         self._piece = self._piece_size()
 
     def decode(self, stored: Array, out: Array) -> None:
@@ -120,7 +133,9 @@ class Decoder:
             self._apply(one, out)
 
     def _transform(self, piece: Array, begin: int) -> None:
-        """Change numbers in place; the piece begins at number `begin` of a sample's first."""
+        """Change numbers in place; the piece begins at number `begin` of the samples."""
+        if not self._changes:
+            return
         with np.errstate(all="ignore"):  # a NaN is the training's to report
             if self._log1p and self.stored.kind in "iu":
                 np.add(piece, 1, out=piece)  # exact for counts, and log has a fast path everywhere
@@ -178,7 +193,11 @@ def _combine(operation: np.ufunc, piece: Array, operand: Array, begin: int) -> N
 
 
 class ColumnReader(SampleReader):
-    """A reader whose samples consist of named columns."""
+    """A reader whose samples consist of named columns.
+
+    What it reads is kept between reads, or on a node's disk, as the numbers of the file: they are
+    smaller than those of the model, and are turned into them in less time than it takes to read.
+    """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
         if not columns:
@@ -188,17 +207,51 @@ class ColumnReader(SampleReader):
             )
         self.columns = dict(columns)
         self.fields = tuple(self.columns.values())
-        self.decoders = tuple(Decoder(name, column) for name, column in self.columns.items())
+        self.decoders = tuple(Decoder(*each) for each in self.columns.items())
+        """From the file to the model."""
+        kept = {name: column.as_kept() for name, column in self.columns.items()}
+        self.keepers = tuple(Decoder(*each) for each in kept.items())
+        """From the file to the numbers that are kept."""
+        finished = {name: column.from_kept() for name, column in self.columns.items()}
+        self.finishers = tuple(Decoder(*each) for each in finished.items())
+        """From the numbers that are kept to the model."""
+
+        kept_plain = {each.name: Column(each.shape, each.dtype) for each in self.keepers}
+        self.copiers = tuple(Decoder(*each) for each in kept_plain.items())
+        """From the numbers that are kept to the same."""
 
     def read(self, indices: NDArray[np.int64], out: tuple[NDArray[np.generic], ...]) -> None:
-        for decoder, array in zip(self.decoders, out, strict=True):
-            if not array.flags.c_contiguous or array.shape != (len(indices), *decoder.shape):
-                raise ValueError(
-                    f"column {decoder.name!r} needs a contiguous buffer of the shape "
-                    f"{(len(indices), *decoder.shape)}, not {array.shape}"
-                )
-        self._fill(indices, out)
+        self._check(self.decoders, len(indices), out)
+        self._fill(indices, self.decoders, out)
+
+    def read_kept(self, indices: NDArray[np.int64], out: tuple[Array, ...]) -> None:
+        """Read samples as the numbers that are worth keeping: see `keepers`."""
+        self._check(self.keepers, len(indices), out)
+        self._fill(indices, self.keepers, out)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return the size of a sample as it is kept: its columns one after the other."""
+        return sum(keeper.size * keeper.dtype.itemsize for keeper in self.keepers)
+
+    def read_record(self, file: OpenFile, offset: int, row: int, out: tuple[Array, ...]) -> None:
+        """Read one sample that was kept in a file of raw numbers into a row of the buffers."""
+        for finisher, array in zip(self.finishers, out, strict=True):
+            finisher.read(file, offset, array[row, ...])
+            offset += finisher.stored_bytes
 
     @abstractmethod
-    def _fill(self, indices: NDArray[np.int64], out: tuple[Array, ...]) -> None:
+    def _fill(
+        self, indices: NDArray[np.int64], decoders: tuple[Decoder, ...], out: tuple[Array, ...]
+    ) -> None:
         """Read the samples at `indices` into buffers that have the right shape."""
+
+    def _check(
+        self, decoders: tuple[Decoder, ...], count: int, out: tuple[NDArray[np.generic], ...]
+    ) -> None:
+        for decoder, array in zip(decoders, out, strict=True):
+            if not array.flags.c_contiguous or array.shape != (count, *decoder.shape):
+                raise ValueError(
+                    f"column {decoder.name!r} needs a contiguous buffer of the shape "
+                    f"{(count, *decoder.shape)}, not {array.shape}"
+                )

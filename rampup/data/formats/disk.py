@@ -7,13 +7,16 @@ stays open until that thread has finished, even when it has left the list of ope
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rampup.errors import RampupError
 
 MOST_OPEN = 64
 """Files that a reader keeps open: far below the 1024 that a process may have."""
+
+STEP_BYTES = 1 << 16
+"""What is handed to a decompressor at once: it copies what it does not use."""
 
 Stamp = tuple[int, int, int]
 
@@ -46,6 +49,14 @@ def truncated(path: str, detail: str) -> RampupError:
     return RampupError(
         f"{path}: the file is cut off: {detail}",
         "copy or download it again, or leave it out of the list of files",
+    )
+
+
+def changed(path: str) -> RampupError:
+    """Return the error for a file that is not what it was."""
+    return RampupError(
+        f"{path}: the file changed while a run reads it",
+        "let nothing write into the data during a run; then continue: rampup resume",
     )
 
 
@@ -93,6 +104,19 @@ class OpenFile:
                 missing = len(memory) - done
                 raise truncated(self.path, f"it ends at byte {offset + done}, {missing} too early")
             done += count
+
+    def steps(self) -> Iterator[bytes]:
+        """Yield the bytes of the whole file, a few at a time."""
+        offset = 0
+        while True:
+            try:
+                step = os.pread(self.fd, STEP_BYTES, offset)
+            except OSError as error:
+                raise unreadable(self.path, error) from error
+            if not step:
+                return
+            yield step
+            offset += len(step)
 
     def stamp(self) -> Stamp:
         """Return what changes when the file does: its number, size and time of the last change."""

@@ -126,6 +126,14 @@ def test_numbers_elsewhere_are_never_taken_for_those_of_the_file(tmp_path: Path)
         assert np.array_equal(found[row], data)
 
 
+def test_a_sample_may_have_single_numbers(tmp_path: Path) -> None:
+    for number, how in enumerate(({}, {"dtype": ">i2"})):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as content:
+            content.create_dataset("n", data=number + 5, **how)
+    (found,) = read(HDF5Files(sorted(tmp_path.glob("*.h5")), {"n": Column((), np.int64)}), [1, 0])
+    assert found.tolist() == [6, 5]
+
+
 def test_an_integer_column_keeps_the_type_that_it_is_stored_in_to_itself(tmp_path: Path) -> None:
     def double(stored: Any, out: Any) -> None:
         assert stored.dtype == np.uint16
