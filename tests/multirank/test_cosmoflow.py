@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cosmoflow_sets import SCALE, SIZE, make_even_set
 from mlperf_checker import accepts, read_lines, values
 
 from rampup.config.recipes import load
-from rampup.datasets.cosmoflow.files import write_sample
 from rampup.datasets.cosmoflow.universe import make_sample
 
 from .conftest import Case, Start
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     find_spec("tf_keras") is None, reason="it needs pip install 'rampup[keras]'"
 )
 
-TRAIN, VALIDATION, SIZE = 11, 7, 8
+TRAIN, VALIDATION = 11, 7
 STEPS = 3
 """In an epoch of 11 samples in batches of 4."""
 EPOCHS = 5
@@ -70,21 +70,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_set(folder: Path) -> None:
-    """A set whose parameters are all alike, so that even a small network is as good as the rules
-    ask for."""
-    for part, samples, seed in (("train", TRAIN, 1), ("validation", VALIDATION, 2)):
-        (folder / part).mkdir(parents=True)
-        for index in range(samples):
-            sample = make_sample(seed, index, SIZE, SIZE, 64.0)
-            path = folder / part / f"universe_{index}.tfrecord"
-            write_sample(path, sample._replace(targets=0.05 * sample.targets))
-
-
 @pytest.fixture(scope="module")
 def cases(start: Start, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     root = tmp_path_factory.mktemp("universes")
-    make_set(root / "sound")
+    make_even_set(root / "sound", TRAIN, VALIDATION)
     shutil.copytree(root / "sound", root / "damaged")
     file = root / "damaged" / "train" / "universe_4.tfrecord"
     content = bytearray(file.read_bytes())
@@ -212,7 +201,7 @@ def test_what_was_predicted_is_kept_beside_what_is_true(cases: dict[str, Case], 
     count = VALIDATION if name == "plain-1" else -(-VALIDATION // 2)
     files = [make_sample(2, index, SIZE, SIZE, 64.0).targets for index in range(count)]
     truth, predicted = np.array(found["truth"]), np.array(found["predicted"])
-    np.testing.assert_allclose(truth, 0.05 * np.array(files).T, atol=1e-5)
+    np.testing.assert_allclose(truth, SCALE * np.array(files).T, atol=1e-5)
     assert truth.shape == predicted.shape
     if name == "plain-1":
         error = cases[name].epochs()[-1]["val_mae"]
