@@ -21,6 +21,7 @@ from msgspec import convert, to_builtins
 from benchmarks import (
     checkpoints,
     control,
+    cosmoflow,
     first_step,
     formats,
     images,
@@ -42,6 +43,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "start": lambda profiles: first_step.lines(),
     "training": lambda profiles: training.lines(),
     "keras": lambda profiles: keras.lines(),
+    "cosmoflow": lambda profiles: cosmoflow.lines(),
     "images": lambda profiles: images.lines(),
     "streaming": lambda profiles: formats.lines(),
     "lightning": lambda profiles: lightning.lines(),

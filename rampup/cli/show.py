@@ -128,6 +128,7 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
         mlperf_line(run, state),
         *(usage_lines(usage, state) or [usage_line(run)]),
         place_line(place_of(run)),
+        threads_line(run),
         environment_line(run),
         profile_line(run),
         code_line(run),
@@ -196,6 +197,19 @@ def place_line(place: dict[str, Any]) -> str:
     parts.append(output.count(place["ranks"], "rank") if place["ranks"] else "")
     found = ", ".join(part for part in parts if part)
     return f"where: {found}" if found else ""
+
+
+def threads_line(run: RunDir) -> str:
+    """Say with which threads TensorFlow computed: what is not given has a default."""
+    attempt = run.last_attempt()
+    found = (attempt.event("start") or {}).get("thread_settings") if attempt else None
+    if not isinstance(found, dict):
+        return ""
+    numbers = [
+        f"{name}_threads={found[name] or 'auto'}" for name in ("intra", "inter") if name in found
+    ]
+    variables = [f"{name}={value}" for name, value in found.items() if name.isupper()]
+    return f"threads: {' '.join([*numbers, *variables])}"
 
 
 def code_line(run: RunDir) -> str:

@@ -54,6 +54,8 @@ class Facts(NamedTuple):
     threads: int | None = None
     """Threads of each rank."""
     device: str = "cpu"
+    onednn: str = ""
+    """TF_ENABLE_ONEDNN_OPTS, as an engine with TensorFlow found it."""
     loader: Mapping[str, Any] = {}
     """How an engine with data loaders reads them, and the `remedy` when that is too slow."""
     reading: Mapping[str, float] = {}
@@ -296,6 +298,15 @@ def other_heavy(facts: Facts) -> Iterator[Finding]:
     yield Finding("other-heavy", "note", about, cause, remedy)
 
 
+def onednn_off(facts: Facts) -> Iterator[Finding]:
+    """Yield a note if TensorFlow computed on CPUs without the library that is made for them."""
+    if facts.onednn.lower() not in ("0", "false") or not facts.device.lower().startswith("cpu"):
+        return
+    about = "TF_ENABLE_ONEDNN_OPTS=0 switched oneDNN off"
+    cause = "on CPUs, convolutions take several times as long without it"
+    yield Finding("onednn-off", "note", about, cause, "unset TF_ENABLE_ONEDNN_OPTS")
+
+
 # idle CPUs ----------------------------------------------------------------------------------------
 
 
@@ -354,6 +365,7 @@ RULES: tuple[Rule, ...] = (
     start_heavy,
     evaluation_heavy,
     other_heavy,
+    onednn_off,
     cpus_unused,
     cpus_wait,
 )

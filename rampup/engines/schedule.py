@@ -97,7 +97,7 @@ class Schedule:
 
 
 def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
-    lowest = settings.get("min_lr") or 0.0
+    base, lowest = settings.get("lr"), settings.get("min_lr") or 0.0
     return Schedule(
         kind=settings.schedule,
         steps=settings.epochs * steps_per_epoch,
@@ -107,7 +107,7 @@ def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
         warmup_factor=settings.get("warmup_factor", 1.0),
         milestones=tuple(settings.get("milestones", ())),
         cosine_steps=settings.get("cosine_steps"),
-        lowest=min(1.0, lowest / settings.lr) if settings.lr else 0.0,
+        lowest=min(1.0, lowest / base) if base else 0.0,
         scale=peak_factor(settings),
         steps_per_epoch=steps_per_epoch,
         warmup_epochs=settings.get("warmup_epochs", 0),

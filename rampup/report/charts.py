@@ -66,7 +66,7 @@ class Chart(Struct):
     name: str
     """The stem of its PNG file."""
     title: str
-    section: Literal["curves", "throughput", "phases", "machine", "classes", "model"]
+    section: Literal["curves", "throughput", "phases", "machine", "classes", "outputs", "model"]
     x_title: str
     y_title: str
     series: list[Series]
@@ -79,6 +79,8 @@ class Chart(Struct):
     cells: bool = False
     """A table in colours. The run of a series is its row, its kind the column, x the number that
     is shown, y the shade."""
+    points: bool = False
+    """Points instead of a line, with the diagonal on which x and y are equal."""
     marks: list[Mark] = []
     """Where later attempts continued."""
 
@@ -100,7 +102,8 @@ def run_charts(runs: Sequence[RunData], labels: Sequence[str]) -> tuple[list[Cha
 
 def thin_charts(charts: Sequence[Chart]) -> None:
     """Thin the lines of all charts to what fits into one page."""
-    lines = [series for chart in charts if chart.section != "phases" for series in chart.series]
+    drawn = [chart for chart in charts if chart.section != "phases" and not chart.points]
+    lines = [series for chart in drawn for series in chart.series]
     limit = choose_limit([len(line.xs) for line in lines], POINTS)
     for line in lines:
         line.xs, line.ys = thin_line(line.xs, line.ys, limit)

@@ -25,6 +25,8 @@ LARGEST_PICTURE = 600_000
 """Letters: with the rest of a page it stays below 2 MB."""
 PICTURE = re.compile("iVBORw0KGgo[A-Za-z0-9+/]+=*")
 """A PNG in base64."""
+UNSAFE = re.compile(r"[^\w.-]")
+"""What the name of a file does not have."""
 ROW, AXIS, WIDTH, TOP = 22, 90, 900, 14
 """Pixels of the model's graph: the height of a line, where the dots are, and the whole picture."""
 NEAREST_ARC, ARC_PER_ROW = 14, 4
@@ -48,6 +50,7 @@ def evaluation_charts(evaluation: Record) -> list[Chart]:
     return [
         *confusion_chart(evaluation),
         *precision_recall_chart(evaluation),
+        *output_charts(evaluation),
         *weights_chart(evaluation),
     ]
 
@@ -88,6 +91,26 @@ def precision_recall_chart(evaluation: Record) -> Iterator[Chart]:
             runs=[line.run for line in series],
             nodes=True,
         )
+
+
+def output_charts(evaluation: Record) -> Iterator[Chart]:
+    """Show what a model predicts against what is true, one chart for each number."""
+    columns = evaluation.get("truth", []), evaluation.get("predicted", [])
+    for name, truth, predicted in zip(evaluation.get("outputs", []), *columns, strict=False):
+        size = min(len(truth), len(predicted))
+        if size:
+            shown: list[float | None] = list(predicted[:size])
+            yield Chart(
+                name=f"predicted-{UNSAFE.sub('-', name)}",
+                title=name,
+                section="outputs",
+                x_title=f"true {name}",
+                y_title=f"predicted {name}",
+                series=[Series(name, "", truth[:size], shown)],
+                runs=[name],
+                nodes=True,
+                points=True,
+            )
 
 
 def weights_chart(evaluation: Record) -> Iterator[Chart]:

@@ -124,6 +124,7 @@ def advice_facts(data: RunData) -> Facts:
         nodes=max(1, nodes),
         threads=threads or None,
         device=str(data.start.get("device", "cpu")),
+        onednn=str(data.start.get("onednn", "")),
         loader=data.loader,
         reading=data.reading,
         cpus=cpus_per_node(data),

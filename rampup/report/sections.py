@@ -46,6 +46,9 @@ SOME_KILLED = (
 )
 MARKS = "A dashed line marks where a later attempt resumed; its number is above it."
 MARKS_OF_MANY = "A dashed line marks where a later attempt of the run of that colour resumed."
+OUTPUTS = (
+    "Validation samples of rank 0, as the last validation saw them; on the line, both are equal."
+)
 CHART_SECTIONS = {
     "curves": "Curves",
     "throughput": "Throughput",
@@ -283,7 +286,10 @@ def evaluation_sections(evaluation: Record, charts: Sequence[Chart]) -> str:
         class_charts.model_graph(evaluation),
         class_charts.layers_list(evaluation),
     ]
-    sections = (("Classes", "".join(classes)), ("Model", "".join(model)))
+    outputs = plots("outputs", charts)
+    if outputs:
+        outputs = f"<p class='soft small'>{OUTPUTS}</p>{outputs}"
+    sections = (("Classes", "".join(classes)), ("Predictions", outputs), ("Model", "".join(model)))
     return "".join(f"<h2>{name}</h2>{inner}" for name, inner in sections if inner)
 
 

@@ -73,6 +73,8 @@ def specification(chart: Chart, for_paper: bool = False) -> dict[str, Any]:
             built = cell_chart(chart)
         elif chart.section == "phases":
             built = phase_bars(chart)
+        elif chart.points:
+            built = point_chart(chart)
         else:
             built = line_chart(chart, for_paper)
         spec: dict[str, Any] = built.properties(width=width, height=height).to_dict(validate=False)
@@ -108,6 +110,26 @@ def line_chart(chart: Chart, for_paper: bool) -> Any:
     if for_paper:
         return alt.layer(*lines, *under, *over)
     return alt.layer(*lines, *under, nearest_dots(base, chart), *over)
+
+
+def point_chart(chart: Chart) -> Any:
+    """Return points, and the diagonal that they would lie on."""
+    import altair as alt
+
+    ends = [x for line in chart.series for x in line.xs]
+    ends += [y for line in chart.series for y in line.ys if y is not None]
+    scale = alt.Scale(domain=[min(ends), max(ends)], nice=True)
+    base = alt.Chart(alt.NamedData(name="points")).encode(
+        x=alt.X("x:Q", title=chart.x_title, scale=scale, axis=alt.Axis(tickCount=6)),
+        y=alt.Y("y:Q", title=chart.y_title, scale=scale, axis=alt.Axis(tickCount=6)),
+        tooltip=[
+            alt.Tooltip("x:Q", title=chart.x_title),
+            alt.Tooltip("y:Q", title=chart.y_title),
+        ],
+    )
+    diagonal = base.encode(y=alt.Y("x:Q", title=chart.y_title, scale=scale))
+    line = diagonal.mark_line(strokeWidth=1, strokeDash=[4, 3], color=MARK_COLOUR)
+    return alt.layer(line, base.mark_circle(size=24, opacity=0.6, color=COLOURS[0]))
 
 
 def has_points(chart: Chart) -> bool:

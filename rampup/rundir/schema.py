@@ -153,8 +153,8 @@ ERROR: Schema = {
 }
 EVALUATION: Schema = {
     **dict.fromkeys(("step", "epoch"), is_whole),
-    **dict.fromkeys(("classes", "model"), is_text_list),
-    **dict.fromkeys(("confusion", "scores", "curves"), is_grid),
+    **dict.fromkeys(("classes", "model", "outputs"), is_text_list),
+    **dict.fromkeys(("confusion", "scores", "curves", "truth", "predicted"), is_grid),
     **dict.fromkeys(("weights", "graph"), is_table_list),
     "samples": is_text,
 }

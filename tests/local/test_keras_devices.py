@@ -96,6 +96,18 @@ def test_threads_devices_and_onednn_as_they_are_asked_for(cli: Cli) -> None:
     assert found["CUDA_VISIBLE_DEVICES"] == "", "none of them"
 
 
+def test_tensorflow_may_choose_the_threads(cli: Cli) -> None:
+    found = told(cli, "intra_threads=0", "inter_threads=0", "--cpus-per-task", "1")
+    assert (found["intra"], found["inter"]) == (0, 0)
+
+
+def test_the_summary_says_which_threads_were_used(cli: Cli) -> None:
+    told(cli, "inter_threads=3", "--cpus-per-task", "1", TF_ENABLE_ONEDNN_OPTS="0")
+    shown = cli("show").stdout
+    assert "threads: intra_threads=1 inter_threads=3 OMP_NUM_THREADS=1" in shown
+    assert "TF_ENABLE_ONEDNN_OPTS=0" in shown
+
+
 def test_gpus_that_are_chosen_and_not_there_are_no_silent_cpu(cli: Cli) -> None:
     cli.script(TELLS, "tells.py")
     done = cli(*RUN, "--devices", "0,1", check=100)

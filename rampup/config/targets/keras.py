@@ -18,7 +18,7 @@ from rampup.core.engines.keras import KERAS
 from rampup.core.spec import RecipeInfo, Setting
 from rampup.errors import Refused, nearest
 
-OF_COMPILE = ("lr", "optimizer", "momentum", "weight_decay")
+OF_COMPILE = ("lr", "min_lr", "optimizer", "momentum", "weight_decay")
 """What the user's own `model.compile` decides, unless the function has an argument of that name."""
 KERAS_3 = "keras"
 """The package that brings it."""

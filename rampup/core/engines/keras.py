@@ -35,10 +35,18 @@ KERAS: dict[str, Setting] = {
         choices=("auto", "single", "mirrored", "multiworker", "horovod"),
     ),
     "intra_threads": Setting(
-        "int", None, "threads inside an operation; default: the CPUs", low=1, optional=True
+        "int",
+        None,
+        "threads inside an operation; default: the CPUs of the rank; 0: TensorFlow chooses",
+        low=0,
+        optional=True,
     ),
     "inter_threads": Setting(
-        "int", None, "operations at the same time; default: 2", low=1, optional=True
+        "int",
+        None,
+        "operations at the same time; default: 2; 0: TensorFlow chooses",
+        low=0,
+        optional=True,
     ),
     "cpu_devices": Setting(
         "int", 1, "without a GPU, split the CPU into this many devices, to try mirrored", low=1

@@ -70,7 +70,7 @@ def displace(density: Field, width: float) -> Displacements:
     """Return the displacements that belong to a linear density."""
     size = len(density)
     axes = waves(size, width)
-    squares = sum(axis**2 for axis in axes)
+    squares: Field = axes[0] ** 2 + axes[1] ** 2 + axes[2] ** 2
     squares[0, 0, 0] = 1.0
     slopes = [_without_highest(axis) for axis in axes]
     potential = -np.fft.rfftn(density) / squares

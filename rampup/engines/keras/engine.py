@@ -108,7 +108,7 @@ class Training(Loop):
         world.decorrelate_rngs(self.state.generators)
         self.base_rate = self.compiled.base_rate
         phases.mark("start")
-        self.evaluation = Evaluation(self.compiled, validation, settings, world)
+        self.evaluation = Evaluation(self.compiled, validation, settings, world, task.outputs)
         phases.mark("evaluation")
         parts.check_monitor(settings.monitor, self.evaluation.metrics)
         self.on_cpu = devices[0].startswith("CPU")
@@ -162,6 +162,12 @@ class Training(Loop):
     def evaluate(self) -> dict[str, float]:
         return self.evaluation.run()
 
+    def show_row(self, epoch: int, row: dict[str, float]) -> None:
+        super().show_row(epoch, row)
+        shown = self.evaluation.record()
+        if shown:
+            self.job.write_evaluation({"step": self.step, "epoch": epoch, **shown})
+
     def end(self) -> None:
         """Do nothing: all that remains of the model is its checkpoint."""
 
@@ -186,6 +192,7 @@ class Training(Loop):
             more={
                 "inter_threads": threads.get_inter_op_parallelism_threads(),
                 "onednn": os.environ["TF_ENABLE_ONEDNN_OPTS"],
+                "thread_settings": keras_setup.describe_threads(),
             },
         )
 

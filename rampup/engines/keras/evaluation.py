@@ -5,6 +5,7 @@ added up once, and the result is computed from that. A metric whose state can't 
 not be exact; those of Keras all can. engine.py calls it after each epoch.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,23 @@ from rampup.engines.keras.state import differs_between_replicas
 from rampup.engines.keras.task import Data
 from rampup.engines.keras.world import World
 
+MOST_SHOWN = 256
+"""Validation samples of rank 0 whose predictions are kept for the report."""
+
 
 class Evaluation:
     def __init__(
-        self, compiled: CompiledModel, data: Data | None, settings: Settings, world: World
+        self,
+        compiled: CompiledModel,
+        data: Data | None,
+        settings: Settings,
+        world: World,
+        outputs: Sequence[str] = (),
     ) -> None:
+        """`outputs` are the names of the numbers that the model predicts, to be shown."""
         self._compiled, self._world = compiled, world
+        self._outputs = list(outputs) if world.rank == 0 else []
+        self._shown: list[tuple[Any, Any]] = []
         self._metrics: list[Any] = []
         self._batches: Any = None
         self.samples = len(data) if data is not None else 0
@@ -58,10 +70,27 @@ class Evaluation:
             self._average()
         for metric in self._metrics:
             metric.reset_state()
+        self._shown = []
+        kept = 0
         for batch in self._batches:
-            self._step(batch)
+            pairs = self._step(batch)
+            if self._outputs and kept < MOST_SHOWN:
+                self._shown += [(y.numpy(), predicted.numpy()) for y, predicted in pairs]
+                kept = sum(len(y) for y, _ in self._shown)
         self._sum_metrics()
         return {f"val_{metric.name}": _number(metric.result()) for metric in self._metrics}
+
+    def record(self) -> dict[str, Any]:
+        """Return the first predictions of the last validation and what is true, one column for each
+        output; empty where none are to be shown."""
+        if not self._shown:
+            return {}
+        size = len(self._outputs)
+        columns = []
+        for part in zip(*self._shown, strict=True):
+            rows = np.concatenate(part)[:MOST_SHOWN].reshape(-1, size).astype(np.float64)
+            columns.append(np.nan_to_num(rows, posinf=0.0, neginf=0.0).round(6).T.tolist())
+        return {"outputs": self._outputs, "truth": columns[0], "predicted": columns[1]}
 
     def _predict(self, x: Any) -> Any:
         found = self._compiled.model(x, training=False)
@@ -77,7 +106,7 @@ class Evaluation:
         pieces = [(x,)] * self._world.local_replicas
         return tf.zeros_like(tf.function(lambda: self._world.run(self._predict, *pieces)[0])())
 
-    def _count(self, batch: Any) -> None:
+    def _count(self, batch: Any) -> list[tuple[Any, Any]]:
         outputs = self._world.run(self._predict, *((x,) for x, _ in batch))
         fixed = tf.add_n(
             [0.0, *[tf.cast(each, tf.float32) for each in self._compiled.model.losses]]
@@ -87,6 +116,9 @@ class Evaluation:
             loss.update_state(self._compiled.per_sample(y, predicted) + fixed)
             for metric in others:
                 metric.update_state(match_labels(y, predicted), predicted)
+        if not self._outputs:
+            return []
+        return [(y, predicted) for (_, y), predicted in zip(batch, outputs, strict=True)]
 
     def _sum_metrics(self) -> None:
         variables = [variable for metric in self._metrics for variable in metric.variables]

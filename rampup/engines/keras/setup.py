@@ -30,8 +30,15 @@ __all__ = [
     "tf_keras",
     "without_chatter",
 ]
-DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1", keras_version.LEGACY: "1"}
-"""Variables that TensorFlow reads when it is imported; those that a user has exported stay."""
+DEFAULTS = {
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_ENABLE_ONEDNN_OPTS": "1",
+    "KMP_BLOCKTIME": "1",
+    keras_version.LEGACY: "1",
+}
+"""Variables that are read when TensorFlow is imported; those that a user has exported stay. With
+KMP_BLOCKTIME the threads of Intel's OpenMP do not spin for long where others could work."""
+THREAD_VARIABLES = (*("OMP_NUM_THREADS", "TF_ENABLE_ONEDNN_OPTS", "KMP_BLOCKTIME", "KMP_AFFINITY"),)
 AS_THEY_ARE = ("tf_keras", "rampup.engines")
 CHATTER = re.compile(
     rb"WARNING: All log messages before absl|[IW]\d{4} |\d{4}-\d\d-\d\d \S+ [IW] |E.*cuInit"
@@ -113,10 +120,9 @@ def prepare(
 ) -> list[str]:
     """Set threads, devices and exact arithmetic; returns the names of this rank's devices."""
     try:
-        tf.config.threading.set_intra_op_parallelism_threads(intra_threads or context.threads or 0)
-        tf.config.threading.set_inter_op_parallelism_threads(
-            inter_threads or min(2, context.threads or 2)
-        )
+        intra, inter = choose_threads(context, intra_threads, inter_threads)
+        tf.config.threading.set_intra_op_parallelism_threads(intra)
+        tf.config.threading.set_inter_op_parallelism_threads(inter)
         with without_chatter():
             devices = _devices(context, gpus_per_node, cpu_devices)
     except RuntimeError as error:
@@ -128,6 +134,29 @@ def prepare(
     # Dropout with a state that can be saved
     tf_keras.backend.experimental.enable_tf_random_generator()
     return devices
+
+
+def choose_threads(
+    context: RankContext, intra_threads: int | None, inter_threads: int | None
+) -> tuple[int, int]:
+    """Return the threads inside an operation, and how many operations run at the same time.
+
+    What is not given follows from the CPUs of the rank; 0 leaves the choice to TensorFlow.
+    """
+    cpus = context.threads or 0
+    intra = cpus if intra_threads is None else intra_threads
+    inter = min(2, cpus or 2) if inter_threads is None else inter_threads
+    return intra, inter
+
+
+def describe_threads() -> dict[str, str | int]:
+    """Return what decides how quickly a CPU computes, as it is now."""
+    threading = tf.config.threading
+    return {
+        "intra": threading.get_intra_op_parallelism_threads(),
+        "inter": threading.get_inter_op_parallelism_threads(),
+        **{name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+    }
 
 
 def _devices(context: RankContext, gpus_per_node: int, cpu_devices: int) -> list[str]:

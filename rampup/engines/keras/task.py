@@ -68,6 +68,10 @@ def _is_rows(part: Any) -> bool:
 class Task:
     """What to train. `settings` holds the engine's keys and those of the recipe."""
 
+    outputs: tuple[str, ...] = ()
+    """The names of the numbers that the model predicts. Where there are some, the report shows what
+    it predicts against what is true."""
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras as keras
 from numpy.typing import NDArray
 
-from rampup.keras import Field, SampleReader, Task
+from rampup.keras import Column, Task, TFRecords
 from rampup.recipe import (
     Benchmark,
     RampupError,
@@ -28,23 +28,28 @@ from rampup.recipes.cosmoflow.settings import find_folder
 
 PARAMETERS = ("omega_m", "sigma_8", "n_s", "h_0")
 CHANNELS = 4
+Scale = tuple[NDArray[np.float32], NDArray[np.float32]]
 LOOKED_AT = 16
 """Samples from which the mean and the deviation of each redshift are computed."""
 
 
 class CosmoFlow(Task):
+    outputs = PARAMETERS
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.found = read_cosmoflow(find_folder(settings))
 
-    def data(self) -> tuple["Cubes", "Cubes"]:
+    def data(self) -> tuple[TFRecords, TFRecords]:
         settings, found = self.settings, self.found
-        train = Cubes(select(found.train, settings.n_train, "n_train"), found.size, settings)
-        checked = select(found.validation, settings.n_valid, "n_valid")
-        validation = Cubes(checked, found.size, settings)
-        if settings.standardize:
-            validation.scale = train.scale = find_scale(train)
-        return train, validation
+        train = select(found.train, settings.n_train, "n_train")
+        validation = select(found.validation, settings.n_valid, "n_valid")
+        scale = find_scale(train, settings.apply_log) if settings.standardize else None
+        columns = {
+            "x": counts_column(found.size, settings.apply_log, scale),
+            "y": Column((len(PARAMETERS),)),
+        }
+        return TFRecords(train, columns), TFRecords(validation, columns)
 
     def model(self) -> keras.Model:
         return build_network(self.found.size, CHANNELS, len(PARAMETERS), self.settings)
@@ -57,39 +62,6 @@ class CosmoFlow(Task):
         return describe(self.settings, type(optimizer).__name__)
 
 
-class Cubes(SampleReader):
-    """The samples of files, as the network takes them."""
-
-    def __init__(self, paths: list[Path], size: int, settings: Settings) -> None:
-        self.paths, self.size, self.apply_log = paths, size, settings.apply_log
-        self.fields = (Field((size, size, size, CHANNELS)), Field((len(PARAMETERS),)))
-        self.scale: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def files(self) -> list[Path]:
-        return self.paths
-
-    def read(self, indices: NDArray[np.int64], out: tuple[NDArray[Any], ...]) -> None:
-        for index, cube, targets in zip(indices.tolist(), *out, strict=True):
-            counts, found = read_cosmoflow_sample(self.paths[index])
-            if counts.shape != cube.shape:
-                raise RampupError(
-                    f"{self.paths[index]}: a cube of {len(counts)} voxels; others have {self.size}",
-                    "put cubes of one size into a folder",
-                )
-            cube[...], targets[...] = counts, found
-            if self.apply_log:
-                np.add(cube, 1, out=cube)
-                np.log(cube, out=cube)
-            else:
-                np.divide(cube, max(float(cube.mean()), 1e-9), out=cube)
-            if self.scale is not None:
-                np.subtract(cube, self.scale[0], out=cube)
-                np.divide(cube, self.scale[1], out=cube)
-
-
 def select(paths: list[Path], count: int, name: str) -> list[Path]:
     """Return the first files; more than there are is refused."""
     if count > len(paths):
@@ -97,15 +69,29 @@ def select(paths: list[Path], count: int, name: str) -> list[Path]:
     return paths[: count or None]
 
 
-def find_scale(cubes: Cubes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def counts_column(size: int, apply_log: bool, scale: Scale | None) -> Column:
+    """Return how counts become the input of the network."""
+    shape = (size, size, size, CHANNELS)
+    mean, deviation = scale or (None, None)
+    if apply_log:
+        return Column(shape, stored="<i2", log1p=True, subtract=mean, divide=deviation)
+
+    def divide(counts: NDArray[Any], cube: NDArray[Any]) -> None:
+        np.divide(counts, max(float(counts.mean()), 1e-9), out=cube)
+        if scale is not None:
+            np.subtract(cube, scale[0], out=cube)
+            np.divide(cube, scale[1], out=cube)
+
+    return Column(shape, stored="<i2", apply=divide)
+
+
+def find_scale(paths: list[Path], apply_log: bool) -> Scale:
     """Return the mean and the deviation of each redshift in the first samples."""
-    count = min(LOOKED_AT, len(cubes))
-    rows = np.empty((1, *cubes.fields[0].shape), np.float32)
-    targets = np.empty((1, len(PARAMETERS)), np.float32)
     moments = []
-    for index in range(count):
-        cubes.read(np.array([index]), (rows, targets))
-        flat = rows.reshape(-1, CHANNELS).astype(np.float64)
+    for path in paths[:LOOKED_AT]:
+        counts = read_cosmoflow_sample(path)[0].astype(np.float64)
+        values = np.log1p(counts) if apply_log else counts / max(float(counts.mean()), 1e-9)
+        flat = values.reshape(-1, CHANNELS)
         moments.append((flat.mean(0), np.square(flat).mean(0)))
     mean, square = np.mean(moments, axis=0)
     deviation = np.sqrt(np.maximum(square - mean**2, 1e-12))

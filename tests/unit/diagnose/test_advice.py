@@ -113,6 +113,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"phases": phases(other=19.0)},
     ),
     (
+        "onednn-off",
+        {"onednn": "0"},
+        "unset TF_ENABLE_ONEDNN_OPTS",
+        {"onednn": "0", "device": "GPU:0"},
+    ),
+    (
         "cpus-unused",
         {"ranks": 1, "threads": 1, "cpu_percent": 13.0},
         "--tasks-per-node 8",
