@@ -39,7 +39,29 @@ def block_permutation(
     order = np.arange(size) + np.repeat(blocks.starts[by_chance] - (ends - lengths), lengths)
     group = np.repeat(np.arange(len(lengths)) // blocks.mixed, lengths)
     order = order[np.lexsort((keys[len(blocks.starts) :], group))]
-    return order[np.lexsort((order, np.arange(size) // batch))].astype(np.int64, copy=False)
+    found: NDArray[np.int64] = order[np.lexsort((order, np.arange(size) // batch))]
+    return found
+
+
+class EpochOrder:
+    """The order of each epoch of samples that are read one by one; remembers the last two, because
+    the next epoch begins to be read before this one ends."""
+
+    def __init__(self, seed: int, size: int, batch: int, blocks: Blocks | None = None) -> None:
+        self._seed, self._size, self._batch, self._blocks = seed, size, batch, blocks
+        self._known: dict[int, NDArray[np.int64]] = {}
+
+    def __call__(self, epoch: int) -> NDArray[np.int64]:
+        found = self._known.get(epoch)
+        if found is None:
+            if self._blocks is None:
+                found = permutation(self._seed, epoch, self._size)
+            else:
+                found = block_permutation(self._seed, epoch, self._size, self._blocks, self._batch)
+            self._known = {
+                each: order for each, order in self._known.items() if each >= epoch - 1
+            } | {epoch: found}
+        return found
 
 
 def _draw_keys(seed: int, epoch: int, count: int) -> NDArray[np.uint64]:
