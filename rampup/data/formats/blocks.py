@@ -100,7 +100,6 @@ class BlockReader(ColumnReader):
                 f"cache_mb={cache_mb} leaves no room for a block", "give it at least 1"
             )
         self._cache_bytes = cache_mb << 20
-        self._kept_bytes = sum(each.size * each.dtype.itemsize for each in self.keepers)
         self._surveying = threading.Lock()
         self._known_bounds: Indices | None = None
         self._longest = 1
@@ -114,6 +113,11 @@ class BlockReader(ColumnReader):
     def _read_block(self, block: int, decoders: tuple[Decoder, ...], out: Arrays) -> None:
         """Read all samples of a block."""
 
+    def _read_run(self, block: int, begin: int, decoders: tuple[Decoder, ...], out: Arrays) -> bool:
+        """Read samples of a block from number `begin` on, as many as there is room for; False where
+        that would read the block as a whole."""
+        return False
+
     def __len__(self) -> int:
         return int(self._bounds()[-1])
 
@@ -125,7 +129,7 @@ class BlockReader(ColumnReader):
 
     def _most_kept(self) -> int:
         """Return how many blocks are kept: those being mixed, and as many that come next."""
-        fitting = self._cache_bytes // max(1, self._longest * self._kept_bytes)
+        fitting = self._cache_bytes // max(1, self._longest * self.kept_bytes)
         return max(1, min(fitting, 2 * MOST_MIXED))
 
     def _bounds(self) -> Indices:
@@ -163,13 +167,15 @@ class BlockReader(ColumnReader):
         blocks = np.searchsorted(bounds, indices, side="right") - 1
         cuts = [0, *(np.flatnonzero(blocks[1:] != blocks[:-1]) + 1).tolist(), len(blocks)]
         for begin, end in pairwise(cuts if len(blocks) else [0]):
-            block = int(blocks[begin])
+            block, count = int(blocks[begin]), end - begin
             first, size = int(bounds[block]), int(bounds[block + 1] - bounds[block])
+            local = indices[begin:end] - first
             targets = tuple(array[begin:end] for array in out)
-            if end - begin == size and (indices[begin:end] == np.arange(first, first + size)).all():
+            is_run = int(local[-1] - local[0]) == count - 1 and (np.diff(local) == 1).all()
+            if is_run and count == size:
                 self._read_block(block, decoders, targets)
-            else:
-                self._pick(block, indices[begin:end] - first, decoders, targets)
+            elif not (is_run and self._read_run(block, int(local[0]), decoders, targets)):
+                self._pick(block, local, decoders, targets)
 
     def _pick(self, block: int, local: Indices, decoders: tuple[Decoder, ...], out: Arrays) -> None:
         """Take some samples of a block, which is read and kept before."""

@@ -89,6 +89,7 @@ class Decoder:
                 f"column {name!r} would be divided by zero: divide= contains 0",
                 "a channel that never changes has no range; divide it by 1",
             )
+        self._changes = self._log1p or self._subtract is not None or self._divide is not None
         self._piece = self._piece_size()
 
     def decode(self, stored: Array, out: Array) -> None:
@@ -132,7 +133,9 @@ class Decoder:
             self._apply(one, out)
 
     def _transform(self, piece: Array, begin: int) -> None:
-        """Change numbers in place; the piece begins at number `begin` of a sample's first."""
+        """Change numbers in place; the piece begins at number `begin` of the samples."""
+        if not self._changes:
+            return
         with np.errstate(all="ignore"):  # a NaN is the training's to report
             if self._log1p and self.stored.kind in "iu":
                 np.add(piece, 1, out=piece)  # exact for counts, and log has a fast path everywhere
@@ -225,6 +228,17 @@ class ColumnReader(SampleReader):
         """Read samples as the numbers that are worth keeping: see `keepers`."""
         self._check(self.keepers, len(indices), out)
         self._fill(indices, self.keepers, out)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return the size of a sample as it is kept: its columns one after the other."""
+        return sum(keeper.size * keeper.dtype.itemsize for keeper in self.keepers)
+
+    def read_record(self, file: OpenFile, offset: int, row: int, out: tuple[Array, ...]) -> None:
+        """Read one sample that was kept in a file of raw numbers into a row of the buffers."""
+        for finisher, array in zip(self.finishers, out, strict=True):
+            finisher.read(file, offset, array[row, ...])
+            offset += finisher.stored_bytes
 
     @abstractmethod
     def _fill(

@@ -56,6 +56,8 @@ class HDF5Files(ColumnReader):
         super().__init__(columns)
         self._paths = listed(paths, "HDF5Files")
         self._known: dict[int, tuple[Stamp, tuple[Place, ...]]] = {}
+        self._layouts: dict[tuple[Place, ...], tuple[Place, ...]] = {}
+        """Of 100,000 files most are alike, and what they have is remembered once."""
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -84,7 +86,8 @@ class HDF5Files(ColumnReader):
             for decoder, place in zip(self.decoders, places, strict=True):
                 if place.shape != decoder.shape:
                     raise _misshapen(file.path, decoder, place)
-            known = self._known[index] = (stamp, places)
+            same = self._layouts.setdefault(places, places)
+            known = self._known[index] = (stamp, same)
         return known[1]
 
 
@@ -154,6 +157,18 @@ class HDF5Rows(BlockReader):
 
     def _read_block(self, block: int, decoders: tuple[Decoder, ...], out: Arrays) -> None:
         number, begin, end = self._pieces[block]
+        self._read_rows(number, begin, end, decoders, out)
+
+    def _read_run(self, block: int, begin: int, decoders: tuple[Decoder, ...], out: Arrays) -> bool:
+        number, first, _ = self._pieces[block]
+        if any(place.offset is None for place in self._known[number][1]):
+            return False
+        self._read_rows(number, first + begin, first + begin + len(out[0]), decoders, out)
+        return True
+
+    def _read_rows(
+        self, number: int, begin: int, end: int, decoders: tuple[Decoder, ...], out: Arrays
+    ) -> None:
         file = self._files.get(self.local_path(self._paths[number]))
         stamp, places = self._known[number]
         if file.stamp() != stamp:

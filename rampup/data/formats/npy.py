@@ -86,7 +86,7 @@ class NpyRows(BlockReader):
 
     def _survey(self) -> list[int]:
         self._pieces = []
-        step = self._block_rows or max(1, BLOCK_BYTES // max(1, self._kept_bytes))
+        step = self._block_rows or max(1, BLOCK_BYTES // max(1, self.kept_bytes))
         for number in range(len(self._paths[0])):
             rows = self._count(number)
             for begin in range(0, rows, step):
@@ -110,6 +110,16 @@ class NpyRows(BlockReader):
 
     def _read_block(self, block: int, decoders: tuple[Decoder, ...], out: Arrays) -> None:
         number, begin, end = self._pieces[block]
+        self._read_rows(number, begin, end, decoders, out)
+
+    def _read_run(self, block: int, begin: int, decoders: tuple[Decoder, ...], out: Arrays) -> bool:
+        number, first, _ = self._pieces[block]
+        self._read_rows(number, first + begin, first + begin + len(out[0]), decoders, out)
+        return True
+
+    def _read_rows(
+        self, number: int, begin: int, end: int, decoders: tuple[Decoder, ...], out: Arrays
+    ) -> None:
         for paths, decoder, array in zip(self._paths, decoders, out, strict=True):
             file = self._files.get(self.local_path(paths[number]))
             header = self._headers.get(file.path)

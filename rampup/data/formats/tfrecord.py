@@ -67,7 +67,7 @@ class TFRecords(BlockReader):
         for number in range(len(self._paths)):
             records = self._open(number)
             count = self._samples_per_file or _count(records)
-            step = count if records.is_compressed else max(1, BLOCK_BYTES // self._kept_bytes)
+            step = count if records.is_compressed else max(1, BLOCK_BYTES // self.kept_bytes)
             counts.append(count)
             for begin in range(0, count, max(1, step)):
                 pieces.append((number, begin, min(begin + step, count)))
@@ -77,7 +77,7 @@ class TFRecords(BlockReader):
 
     def _open(self, number: int) -> Records:
         file = OpenFile(self.local_path(self._paths[number]))
-        return Records(file, self._checksums, 8 * self._kept_bytes)
+        return Records(file, self._checksums, 8 * self.kept_bytes)
 
     def _read_block(self, block: int, decoders: tuple[Decoder, ...], out: Arrays) -> None:
         number, begin, end = self._pieces[block].tolist()

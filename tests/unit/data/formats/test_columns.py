@@ -1,5 +1,7 @@
 """From the numbers of a file to those of the model: scaled as the formulas say, in pieces."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from rampup.data.formats import columns
 from rampup.data.formats.columns import Column, Decoder
+from rampup.data.formats.hdf5 import import_h5py
 from rampup.errors import RampupError
 
 DRAW = np.random.default_rng(7)
@@ -92,3 +95,26 @@ def test_columns_that_can_not_work_are_refused(made: Any, message: str) -> None:
     with pytest.raises(RampupError, match=message) as caught:
         made()
     assert caught.value.hint
+
+
+IMPORTED = """
+import sys
+from rampup.data.formats import hdf5, npy, parquet, tfrecord
+from rampup.data.formats.columns import Column
+hdf5.HDF5Files(["a.h5"], {"x": Column((2,))})
+tfrecord.TFRecords(["a.tfrecord"], {"x": Column((2,))})
+print([name for name in ("h5py", "pyarrow", "isal", "crc32c", "torch") if name in sys.modules])
+"""
+
+
+def test_no_library_of_a_format_is_imported_before_the_first_read() -> None:
+    command = [sys.executable, "-c", IMPORTED]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_h5py_the_hint_is_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(RampupError, match="need h5py") as caught:
+        import_h5py()
+    assert caught.value.hint == "pip install 'rampup[data]'"
