@@ -43,6 +43,27 @@ def block_permutation(
     return found
 
 
+class EpochOrder:
+    """The order of each epoch of samples that are read one by one; remembers the last two, because
+    the next epoch begins to be read before this one ends."""
+
+    def __init__(self, seed: int, size: int, batch: int, blocks: Blocks | None = None) -> None:
+        self._seed, self._size, self._batch, self._blocks = seed, size, batch, blocks
+        self._known: dict[int, NDArray[np.int64]] = {}
+
+    def __call__(self, epoch: int) -> NDArray[np.int64]:
+        found = self._known.get(epoch)
+        if found is None:
+            if self._blocks is None:
+                found = permutation(self._seed, epoch, self._size)
+            else:
+                found = block_permutation(self._seed, epoch, self._size, self._blocks, self._batch)
+            self._known = {
+                each: order for each, order in self._known.items() if each >= epoch - 1
+            } | {epoch: found}
+        return found
+
+
 def _draw_keys(seed: int, epoch: int, count: int) -> NDArray[np.uint64]:
     """Return a random number for each of `count` things."""
     philox = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rampup.data.buffers import Arrays, Pool
 from rampup.data.failure import describe_failure
-from rampup.data.reader import SampleReader
+from rampup.data.reader import Blocks, SampleReader
 from rampup.errors import RampupError
 
 Indices = NDArray[np.int64]
@@ -69,6 +69,10 @@ class ReadAhead:
 
     def __len__(self) -> int:
         return len(self._reader)
+
+    def blocks(self) -> Blocks | None:
+        """Return which samples are cheap to read together."""
+        return self._reader.blocks()
 
     @property
     def samples_at_once(self) -> int:

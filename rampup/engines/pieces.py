@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rampup.core.settings import Settings
-from rampup.data.order import permutation, piece
+from rampup.data.order import piece
 from rampup.errors import RampupError
 
 ENOUGH = 2
@@ -57,18 +57,21 @@ class Cut:
 
 
 def pieces_to_come(
-    cut: Cut, rank: int, seed: int, samples: int, batch_size: int, first: int, last: int
+    cut: Cut,
+    rank: int,
+    order_of: Callable[[int], NDArray[np.int64]],
+    samples: int,
+    batch_size: int,
+    first: int,
+    last: int,
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the samples of a rank's pieces from step `first` up to, not including, `last`.
 
     Across the ends of epochs, so that data that is read ahead is ready when the next one begins.
     """
     steps = -(-samples // batch_size)
-    order, of_epoch = np.empty(0, np.int64), 0
     for step in range(first, last):
-        epoch, low = step // steps + 1, step % steps * batch_size
-        if epoch != of_epoch:
-            order, of_epoch = permutation(seed, epoch, samples), epoch
+        order, low = order_of(step // steps + 1), step % steps * batch_size
         for begin, end in cut.pieces_of(low, min(low + batch_size, samples), rank):
             yield order[begin:end]
 

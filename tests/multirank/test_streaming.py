@@ -166,7 +166,7 @@ def test_without_a_disk_of_the_node_nothing_is_staged_and_a_line_says_so(
 
 
 def test_show_says_what_was_read(cases: dict[str, Case]) -> None:
-    found = reading_of(cases["decoded-2"].run)
+    found = {**reading_of(cases["decoded-2"].run), "staged_bytes": 1e9}
     assert found["readers"] == 3 and found["seconds"] > 0
     line = describe_reading({**found, "bytes": 2.5e9, "seconds": 10.0, "staged_s": 1.0})
     assert line.startswith("2.5 GB read, 250 MB/s, 3 readers, ")

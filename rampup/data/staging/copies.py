@@ -27,6 +27,9 @@ AT_ONCE_BYTES = 256 * 2**20
 """A larger file is copied while training continues with the file itself."""
 JOURNAL_EVERY = 32
 """Chunks after which is noted how far a copy is, so that the next attempt can continue it."""
+Found = tuple[str | None, bool]
+"""A copy, and whether it was there already."""
+NOTHING: Found = (None, False)
 CLAIM, PART, JOURNAL, RECORD = ".claim", ".part", ".journal", ".json"
 
 
@@ -55,16 +58,17 @@ class Copies(Stage):
         if copy is not None and not os.path.exists(copy):
             self._ready.pop(source, None)  # somebody tidied up: the file itself is still there
             copy = None
-        self.count_read(copy is not None)
-        return copy or self._find(source) or source
+        found, is_hit = (copy, True) if copy else self._find(source)
+        self.count_read(is_hit)
+        return found or source
 
-    def _find(self, source: str) -> str | None:
+    def _find(self, source: str) -> Found:
         """Return a copy that is made now, or that another rank or attempt has made."""
         with self._mine(source) as is_mine:
             if is_mine and not self.is_off:
                 with self.stops_when_it_fails():
                     return self._make(source)
-        return None
+        return NOTHING
 
     @contextmanager
     def _mine(self, source: str) -> Iterator[bool]:
@@ -79,28 +83,28 @@ class Copies(Stage):
                 with self._lock:
                     self._busy.discard(source)
 
-    def _make(self, source: str, is_later: bool = False) -> str | None:
-        """Return the copy of a file: an earlier one, or a new one. None where there is none yet."""
+    def _make(self, source: str, is_later: bool = False) -> Found:
+        """Return the copy of a file: an earlier one, or a new one."""
         try:
             about = os.stat(source)
         except OSError:
-            return None  # the reader will say what is wrong with it
+            return NOTHING  # the reader will say what is wrong with it
         name = _name_of(source)
         stamp = {"size": about.st_size, "mtime": about.st_mtime_ns}
         if self._is_usable(name, stamp):
-            return self._remember(source, name)
+            return self._remember(source, name), True
         if self.is_stopped_by_another():
-            return None
+            return NOTHING
         if about.st_size > AT_ONCE_BYTES and not is_later:
             self._copy_later(source)
-            return None
+            return NOTHING
         if not self._folder.claim(f"{name}{CLAIM}-{self._attempt}"):
-            return None
+            return NOTHING
         began = time.monotonic()
         if not self._copy(source, name, stamp):
-            return None
+            return NOTHING
         self.count_staged(about.st_size, time.monotonic() - began)
-        return self._remember(source, name)
+        return self._remember(source, name), False
 
     def _remember(self, source: str, name: str) -> str:
         self._ready[source] = os.fspath(self._folder.path / name)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rampup.data.reader import Field, SampleReader
+from rampup.data.reader import Blocks, Field, SampleReader
 from rampup.data.staging.place import Folder, NotStaged
 from rampup.data.staging.stage import Stage
 
@@ -54,6 +54,10 @@ class DecodedReader(SampleReader, Stage):
 
     def files(self) -> list[Path]:
         return self.source.files()
+
+    def blocks(self) -> Blocks | None:
+        """Return the blocks of the files: the order is the same with staging and without."""
+        return self.source.blocks()
 
     def read(self, indices: NDArray[np.int64], out: tuple[NDArray[np.generic], ...]) -> None:
         missing = []

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rampup.data.buffers import Arrays
-from rampup.data.order import permutation, shard
+from rampup.data.order import EpochOrder, shard
 from rampup.data.read_ahead import Indices, ReadAhead
 from rampup.data.reader import Field
 from rampup.engines.keras.data import BatchCut
@@ -123,11 +123,11 @@ class TrainingStream:
         return self._sizes[0] if step % self._steps < self._whole else self._sizes[-1]
 
     def _indices(self) -> Iterator[Indices]:
-        order, of_epoch = np.empty(0, np.int64), 0
+        order_of = EpochOrder(
+            self._seed, len(self._data), self._batch_size, self._data.ahead.blocks()
+        )
         for step in range(self._first, self._last):
-            epoch, low = step // self._steps + 1, step % self._steps * self._batch_size
-            if epoch != of_epoch:
-                order, of_epoch = permutation(self._seed, epoch, len(self._data)), epoch
+            order, low = order_of(step // self._steps + 1), step % self._steps * self._batch_size
             for begin, end, _ in self._cuts[self._size_of(step)].parts:
                 yield order[low + begin : low + end]
 

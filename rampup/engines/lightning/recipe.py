@@ -181,7 +181,12 @@ class PassOverPieces(Iterator[Piece]):
     def __init__(self, module: RecipeModule) -> None:
         settings, self._data = module.settings, module.train_data
         size = len(self._data)
-        self._order = permutation(settings.seed, module.current_epoch + 1, size)
+        make = getattr(self._data, "order", None)
+        self._order = (
+            make(settings.seed, settings.batch_size)(module.current_epoch + 1)
+            if make
+            else permutation(settings.seed, module.current_epoch + 1, size)
+        )
         self._is_begun = False
         self._places: deque[tuple[int, int, int]] = deque()
         """The pieces to come, each with the samples of its whole batch."""

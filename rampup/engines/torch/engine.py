@@ -8,9 +8,13 @@ through the job.
 """
 
 import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
@@ -34,6 +38,7 @@ from rampup.rundir.records import Record
 from rampup.runtime.job import Job, TrainingResult
 
 NAME = "torch"
+Indices = NDArray[np.int64]
 
 
 def load_target(config: Record, settings: Settings) -> Task:
@@ -96,22 +101,21 @@ class Training(Loop):
         self.insight = Insight(job, task, self.model, self.evaluation)
         # Read on every step, so not looked up by name there.
         self.clip: float | None = settings.clip
+        self.order_of: Callable[[int], Indices] = partial(
+            permutation, settings.seed, size=self.samples
+        )
         self.moves: bool = settings.channels_last or world.device.type != "cpu"
 
     # the parts of the loop ------------------------------------------------------------------------
 
     def begin(self) -> None:
         self.insight.begin()
-        plan = getattr(self.data, "plan", None)
-        if plan:  # data that is read while the steps compute
-            settings, rank = self.settings, self.world.rank
-            plan(
-                pieces_to_come(
-                    *(self.cut, rank, settings.seed, self.samples, settings.batch_size),
-                    *(self.step, self.last_step),
-                ),
-                self._is_stopping,
-            )
+        data: Any = self.data
+        if hasattr(data, "plan"):  # it is read while the steps compute
+            batch_size, rank = self.settings.batch_size, self.world.rank
+            self.order_of = data.order(self.settings.seed, batch_size)
+            places = (self.samples, batch_size, self.step, self.last_step)
+            data.plan(pieces_to_come(self.cut, rank, self.order_of, *places), self._is_stopping)
 
     def _is_stopping(self) -> bool:
         return bool(self.job.stop.reason)
@@ -134,7 +138,7 @@ class Training(Loop):
         }
 
     def begin_epoch(self, epoch: int) -> None:
-        self.order = torch.from_numpy(permutation(self.settings.seed, epoch, self.samples))
+        self.order = torch.from_numpy(self.order_of(epoch))
         self.job.phases.mark("data")
 
     def take_step(self, epoch: int, low: int, high: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rampup.data.order import EpochOrder
 from rampup.data.read_ahead import Indices, ReadAhead
 from rampup.data.reader import Field
 from rampup.engines.streams import limit_batch, open_readers
@@ -42,6 +43,10 @@ class StreamedData:
     ) -> None:
         """Begin to read these batches, which `batch` will be asked for in this order."""
         self.ahead.plan(batches, is_stopping)
+
+    def order(self, seed: int, batch_size: int) -> EpochOrder:
+        """Return the order of each epoch, in blocks where samples are cheap to read together."""
+        return EpochOrder(seed, len(self), batch_size, self.ahead.blocks())
 
     def limit(self, batch_size: int) -> int:
         """Return the size of validation batches: no larger than the memory for reading ahead."""

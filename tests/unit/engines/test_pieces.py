@@ -3,11 +3,13 @@ not."""
 
 from itertools import chain
 
+import numpy as np
 import pytest
 
 from rampup.core.settings import Settings
-from rampup.data.order import piece
-from rampup.engines.pieces import Cut, avoid_lone_samples
+from rampup.data.order import EpochOrder, block_permutation, permutation, piece
+from rampup.data.reader import Blocks
+from rampup.engines.pieces import Cut, avoid_lone_samples, pieces_to_come
 from rampup.errors import RampupError
 
 SIZES = [(ranks, pieces) for ranks in (1, 2, 3, 5) for pieces in (1, 2, 4)]
@@ -109,3 +111,27 @@ def test_a_run_that_has_taken_steps_is_not_refused() -> None:
     settings = Settings({"batch_size": 48, "max_steps": None})
     found = avoid_lone_samples(Cut(2), 97, settings, lambda: "layer 1", refuses=False)
     assert [found.part(0, 1, rank) for rank in (0, 1)] == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("blocks", [None, Blocks(np.array([0, 30, 60, 90]), 2)])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_pieces_to_come_are_those_of_the_steps(ranks: int, blocks: Blocks | None) -> None:
+    """Across the ends of epochs, from any step, in the order of the epoch."""
+    samples, batch_size, cut = 97, 20, Cut(ranks, pieces=2)
+    order_of = EpochOrder(5, samples, batch_size, blocks)
+    places = (samples, batch_size, 3, 13)
+    found = [list(pieces_to_come(cut, rank, order_of, *places)) for rank in range(ranks)]
+    expected: list[list[list[int]]] = [[] for _ in range(ranks)]
+    for step in range(3, 13):
+        epoch, low = step // 5 + 1, step % 5 * batch_size
+        order = (
+            permutation(5, epoch, samples)
+            if blocks is None
+            else block_permutation(5, epoch, samples, blocks, batch_size)
+        )
+        for rank in range(ranks):
+            pieces = cut.pieces_of(low, min(low + batch_size, samples), rank)
+            expected[rank] += [order[begin:end].tolist() for begin, end in pieces]
+    assert [[piece.tolist() for piece in pieces] for pieces in found] == expected
+    assert sorted(order_of(2).tolist()) == list(range(samples))
+    assert order_of(2) is order_of(2), "it is computed once"
