@@ -60,7 +60,8 @@ class Lamb(Optimizer):
             return torch.ones(())
         norms = torch.stack([gradient.norm() for gradient in gradients])
         most: float = self.defaults["max_grad_norm"]
-        return (norms.norm() / most).clamp(min=1.0)
+        ratio: Tensor = norms.norm() / most
+        return ratio.clamp(min=1.0)
 
     def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]

@@ -108,10 +108,10 @@ def check_software(spec: RunSpec) -> Iterator[Finding]:
             "apt-get install default-jre-headless",
         )
     kind, path = environment.kind_of(environment.env_of(spec))
-    if kind in environment.KINDS or spec.cluster.modules or environment.listed(spec):
+    if kind in environment.KINDS or spec.cluster.modules or environment.list_modules(spec):
         what = f"env={kind}:{path}" if kind else "modules"
         yield problem(
-            f"{what} can't be set up inside of a Spark executor",
+            f"{what} can't be set up inside a Spark executor",
             "env=PATH of a venv that all executors see",
         )
 
