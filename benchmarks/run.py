@@ -44,7 +44,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "keras": lambda profiles: keras.lines(),
     "images": lambda profiles: images.lines(),
     "streaming": lambda profiles: formats.lines(),
-    "streaming": lambda profiles: streaming.lines(),
+    "waiting": lambda profiles: streaming.lines(),
     "lightning": lambda profiles: lightning.lines(),
     "checkpoints": lambda profiles: checkpoints.lines(),
     "watching": watching.lines,
