@@ -29,6 +29,7 @@ from benchmarks import (
     launch,
     lightning,
     slurm,
+    streaming,
     training,
     watching,
 )
@@ -46,6 +47,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "cosmoflow": lambda profiles: cosmoflow.lines(),
     "images": lambda profiles: images.lines(),
     "streaming": lambda profiles: formats.lines(),
+    "waiting": lambda profiles: streaming.lines(),
     "lightning": lambda profiles: lightning.lines(),
     "checkpoints": lambda profiles: checkpoints.lines(),
     "watching": watching.lines,
