@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -36,7 +37,7 @@ CANCEL_AFTER_S = 7.0
 """Ranks that were asked to end get so long before Spark kills their tasks; longer where they save."""
 GONE_WITHIN_S = 20.0
 PORT_RETRIES = 3
-CANCELLED = "cancelled"
+PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interrupt)\b")
 
 
 class Stage(threading.Thread):
@@ -192,9 +193,11 @@ class Driver:
                 stage.cancel()
                 cancel_at = now + GONE_WITHIN_S
             time.sleep(POLL_S)
-        if outcome is not None:
-            return outcome
-        return self.find_end(stage, attempt) or conclude_stage(stage, attempt)
+        if outcome is None:
+            outcome = self.find_end(stage, attempt) or conclude_stage(stage, attempt)
+            if outcome.name == "failed":  # Spark ends the others within seconds; this is sooner
+                self.end_ranks(attempt, outcome)
+        return outcome
 
     def find_end(self, stage: Stage, attempt: AttemptDir) -> Outcome | None:
         """Return why the ranks must be ended now; None where nothing is wrong."""
@@ -242,7 +245,7 @@ def conclude_stage(stage: Stage, attempt: AttemptDir) -> Outcome:
         return conclude(attempt, [end["code"] for end in stage.ends])
     if "cancelled" in stage.error.lower():
         return Outcome("cancelled", cause="the job was cancelled in Spark")
-    return Outcome("failed", cause=f"Spark: {first_line(stage.error)}")
+    return Outcome("failed", cause=f"Spark: {cause_line(stage.error)}")
 
 
 def explain_failures(failures: dict[int, str]) -> Outcome:
@@ -268,7 +271,7 @@ def explain_failures(failures: dict[int, str]) -> Outcome:
         first = min(ends, key=lambda end: float(end.get("t", 0.0)))
         return Outcome("failed", first["rank"], first["code"])
     rank, words = others[0] if others else (-1, "a task of the stage failed")
-    return Outcome("failed", rank if rank >= 0 else None, None, f"Spark: {first_line(words)}")
+    return Outcome("failed", rank if rank >= 0 else None, None, f"Spark: {cause_line(words)}")
 
 
 def is_death(words: str) -> bool:
@@ -282,6 +285,12 @@ def describe_death(words: str) -> str:
         reason = words.partition("Reason:")[2].strip() or line
         return f"its executor died: {first_line(reason)}"
     return "its Python worker died: killed, or out of memory"
+
+
+def cause_line(text: str) -> str:
+    """Return the line that says most: of a Python traceback the last, else the first."""
+    named = [line.strip() for line in text.splitlines() if PYTHON_ERROR.match(line)]
+    return named[-1][:300] if named else first_line(text)
 
 
 def first_line(text: str) -> str:

@@ -37,7 +37,7 @@ def make_task(order: Mapping[str, Any]) -> Callable[[Iterator[Any]], Iterator[st
         hosts = [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
         try:
             check_place(order)
-            claim(order, rank, context.stageAttemptNumber())
+            claim(order, rank)
             gpus = context.resources().get("gpu")
             devices = list(gpus.addresses) if gpus else []
             code, was_asked = run_rank(order, rank, hosts, context.cpus(), devices)
@@ -79,11 +79,11 @@ def hash_of(path: str) -> str:
         return ""
 
 
-def claim(order: Mapping[str, Any], rank: int, stage_attempt: int) -> None:
+def claim(order: Mapping[str, Any], rank: int) -> None:
     """Take the right to run this rank, which nobody gets twice: Spark starts a stage again by itself
     after it has lost a task."""
     name = f"task-{order['port_retry']}-{rank}"
-    about = {"host": socket.gethostname(), "pid": os.getpid(), "stage_attempt": stage_attempt}
+    about = {"host": socket.gethostname(), "pid": os.getpid()}
     try:
         with open(os.path.join(order["attempt_dir"], name), "x") as file:
             json.dump(about, file)

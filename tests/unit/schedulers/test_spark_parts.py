@@ -46,10 +46,10 @@ def test_what_nobody_knows_is_what_spark_says() -> None:
 
 def test_nobody_gets_a_rank_twice(tmp_path: Path) -> None:
     order = {"attempt_dir": str(tmp_path), "port_retry": 0}
-    task.claim(order, 1, 0)
+    task.claim(order, 1)
     with pytest.raises(task.RankError, match="rank 1 a second time"):
-        task.claim(order, 1, 1)
-    task.claim({**order, "port_retry": 1}, 1, 0)
+        task.claim(order, 1)
+    task.claim({**order, "port_retry": 1}, 1)
 
 
 def test_an_executor_without_the_run_says_which_file_it_lacks(tmp_path: Path) -> None:
