@@ -114,7 +114,7 @@ def combine(rows: list[Any]) -> "dict[str, NDArray[np.float64]]":
     """Return the statistics over all files; each has as many values."""
     import numpy as np
 
-    ways = (np.mean, np.mean, np.min, np.max)
+    ways: tuple[Callable[..., Any], ...] = (np.mean, np.mean, np.min, np.max)
     return {
         name: np.asarray(way([row[name] for row in rows], axis=0), np.float64)
         for name, way in zip(STATISTICS, ways, strict=True)

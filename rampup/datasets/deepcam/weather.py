@@ -107,7 +107,11 @@ class Canvas:
         self.taken: list[tuple[float, float, float]] = []
 
     def add(
-        self, name: str, rows: NDArray[np.int64], columns: NDArray[np.int64], what: object
+        self,
+        name: str,
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int64],
+        what: NDArray[np.float64],
     ) -> None:
         self.fields[name][rows[:, None], columns[None, :]] += what
 

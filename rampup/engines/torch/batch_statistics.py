@@ -89,7 +89,10 @@ def share_statistics(model: nn.Module, group_size: int, world: World) -> nn.Modu
     ]
     group = groups[world.rank // group_size]
     if world.device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model, group)
+        shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(  # type: ignore[no-untyped-call]
+            model, group
+        )
+        return shared
     return convert(model, group)
 
 
@@ -125,21 +128,29 @@ class GroupBatchNorm(_BatchNorm):
     def forward(self, features: Tensor) -> Tensor:
         if not self.training:
             return super().forward(features)
-        momentum = self.momentum
+        normalised: tuple[Tensor, ...] = Normalise.apply(  # type: ignore[no-untyped-call]
+            features, self.eps, self.group
+        )
+        found, mean, variance, count = normalised
+        self._follow(mean, variance * (count / (count - 1).clamp(min=1)))
+        if self.weight is None:
+            return found
+        shape = [1, -1] + [1] * (features.dim() - 2)
+        return found * self.weight.view(shape) + self.bias.view(shape)
+
+    @torch.no_grad()
+    def _follow(self, mean: Tensor, variance: Tensor) -> None:
+        """Move the running statistics towards those of a batch, as torch's own layers do."""
+        if self.running_mean is None or self.running_var is None:
+            return
+        share = self.momentum
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-            if momentum is None:
-                momentum = 1 / float(self.num_batches_tracked)
-        found, mean, variance, count = Normalise.apply(features, self.eps, self.group)
-        if self.running_mean is not None and self.running_var is not None:
-            unbiased = variance * (count / (count - 1).clamp(min=1))
-            with torch.no_grad():
-                self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
-                self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
-        if self.weight is None:
-            return found  # type: ignore[no-any-return]
-        shape = [1, -1] + [1] * (features.dim() - 2)
-        return found * self.weight.view(shape) + self.bias.view(shape)  # type: ignore[no-any-return]
+            if share is None:  # the mean of all batches
+                share = 1 / float(self.num_batches_tracked)
+        assert share is not None
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), share)
 
 
 class Normalise(torch.autograd.Function):
@@ -167,7 +178,7 @@ class Normalise(torch.autograd.Function):
         return found, mean, variance, total
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         found, scale, total = context.saved_tensors
         gradient = gradients[0]
         places = [place for place in range(found.dim()) if place != 1]

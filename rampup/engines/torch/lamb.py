@@ -59,7 +59,8 @@ class Lamb(Optimizer):
         if not gradients:
             return torch.ones(())
         norms = torch.stack([gradient.norm() for gradient in gradients])
-        return (norms.norm() / self.defaults["max_grad_norm"]).clamp(min=1.0)
+        most: float = self.defaults["max_grad_norm"]
+        return (norms.norm() / most).clamp(min=1.0)
 
     def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
