@@ -191,7 +191,7 @@ def test_without_gpus_in_the_session_or_a_place_it_is_refused(
 ) -> None:
     from rampup.schedulers.spark import session as sessions
 
-    with pytest.raises(Refused, match="inside a Spark executor"):
+    with pytest.raises(Refused, match="in a Spark executor"):
         rampup.launch(add_up, np=2, on="spark", env="conda:mine")
     monkeypatch.setattr(sessions, "find_active", lambda: None)
     with pytest.raises(Refused, match="no Spark session in this process"):

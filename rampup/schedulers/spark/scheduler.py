@@ -111,7 +111,7 @@ def check_software(spec: RunSpec) -> Iterator[Finding]:
     if kind in environment.KINDS or spec.cluster.modules or environment.list_modules(spec):
         what = f"env={kind}:{path}" if kind else "modules"
         yield problem(
-            f"{what} can't be set up inside a Spark executor",
+            f"{what} can't be set up in a Spark executor",
             "env=PATH of a venv that all executors see",
         )
 
