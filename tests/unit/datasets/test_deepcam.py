@@ -26,7 +26,8 @@ HEIGHT, WIDTH, SAMPLES = 96, 144, 120
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
-    return [make_sample(7, index, HEIGHT, WIDTH) for index in range(SAMPLES)]
+    """The first ones of the demonstration set."""
+    return [make_sample(generate.SEED, index, HEIGHT, WIDTH) for index in range(SAMPLES)]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,8 @@ def test_variables_have_their_scales_in_the_tropics(samples: list[Sample]) -> No
         values = found[..., index]
         assert abs(values.mean() - mean) < 0.25 * deviation, name
         if name != "PRECT":  # its deviation hangs on the few largest values
-            assert 0.85 * deviation < values.std() < 1.25 * deviation, name
+            # winds blow harder here, so that storms show on a small map
+            assert 0.85 * deviation < values.std() < 1.35 * deviation, name
         assert sample_dtype(samples) == np.float32
 
 
