@@ -191,6 +191,7 @@ def test_without_gpus_in_the_session_or_a_place_it_is_refused(
 ) -> None:
     from rampup.schedulers.spark import session as sessions
 
+    monkeypatch.setenv("CONDA_EXE", "/bin/true")  # a machine that has conda
     with pytest.raises(Refused, match="in a Spark executor"):
         rampup.launch(add_up, np=2, on="spark", env="conda:mine")
     monkeypatch.setattr(sessions, "find_active", lambda: None)
@@ -208,7 +209,8 @@ def test_commands_run_in_a_session_of_their_own(java: None, cli: Any) -> None:
     assert found["state"] == "completed"
     logs = [RunDir(found["dir"]).attempt(1).rank_log(rank).read_text() for rank in (0, 1)]
     assert logs == ["rank 0 of 2\n", "rank 1 of 2\n"]
-    run = cli.json("run", *words, "--detach", "--", "sh", "-c", "echo ready; sleep 300")
+    started = cli("run", *words, "--detach", "--json", "--", "sh", "-c", "echo ready; sleep 300")
+    run = json.loads(started.stdout.splitlines()[-1])
     log = RunDir(run["dir"]).attempt(1).rank_log(0)
     from .conftest import wait_for
 
