@@ -68,7 +68,7 @@ def names(run: RunDir) -> list[str]:
 def test_clean_keeps_the_newest_and_the_best(cli, run: RunDir) -> None:
     before = names(run)
     told = cli("clean", run.id, "--dry-run").stderr
-    freed = "3.0 MB (step-10, step-40.tmp-1); kept step-30, step-20; left step-40.tmp-2"
+    freed = "3.0 MB (step-10, step-40.tmp-1); kept step-30, step-20; left alone: step-40.tmp-2"
     assert f"{run.id}: would free {freed}" in told
     assert names(run) == before
     assert f"{run.id}: freed {freed}" in cli("clean", run.id).stderr
@@ -268,7 +268,7 @@ def test_resume_does_not_pass_over_what_can_not_be_read(cli, failing_open) -> No
     assert steps == [1, 2, 3, 4, 5, 6, 7]
     shown = cli("show", run.id, "--checkpoints", "--verify").stdout
     assert shown.count("valid") == 2 and "skipped by resume --before" in shown
-    assert "left skipped-step-4" in cli("clean", run.id).stderr
+    assert "left alone: skipped-step-4" in cli("clean", run.id).stderr
     assert names(run) == ["skipped-step-4", "step-7"]
 
 
@@ -313,7 +313,7 @@ def test_only_our_names_are_removed(cli, run: RunDir, tmp_path: Path) -> None:
     (run.checkpoints / "step-6").symlink_to(precious)
     (run.checkpoints / "notes.txt").write_text("x")
     told = cli("clean", run.id, "--all").stderr
-    assert "step-5, step-6" in told and "left my-step-1, notes.txt, trash-can" in told
+    assert "step-5, step-6" in told and "left alone: my-step-1, notes.txt, trash-can" in told
     assert names(run) == ["my-step-1", "notes.txt", "trash-can"]
     assert (precious / "thesis.tex").exists()
 

@@ -27,7 +27,7 @@ def test_a_requeued_run_has_one_log(cli: Any, sandbox: Sandbox, tmp_path: Path) 
     words = (f"data={tmp_path / 'set'}", *SMALL, "--nodes", "2", "--slurm", "exclusive")
     started = cli("run", "cosmoflow", *words, "--on", sandbox.name)
     run = RunDir(cli.json("show", started.stdout.strip())["dir"])
-    sandbox.wait_for(lambda: any(run.checkpoints.glob("step-*")), "a checkpoint")
+    sandbox.wait_for(lambda: any(run.checkpoints.glob("step-*")), "a checkpoint", 180)
     sandbox.sbatch("sleep 0.5", "--partition=urgent", "--nodes=4", "--exclusive")
     assert cli.json("wait", run.id)["state"] == "completed"
     first, second = run.attempts()
