@@ -112,7 +112,7 @@ def format_value(value: Any) -> str:
 @click.option("--save", metavar="NAME", help="Save it as a profile; then use it with --on NAME.")
 @click.option("--force", is_flag=True, help="With --save: replace an existing profile.")
 def probe(save: str | None, force: bool) -> int:
-    """Draft a profile from the Slurm that answers here; nothing is submitted."""
+    """Draft a profile from this machine's Slurm; nothing is submitted."""
     from rampup.schedulers.slurm.draft import draft
 
     file = clusters.user_folder() / f"{save}.toml"

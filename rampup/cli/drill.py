@@ -49,7 +49,7 @@ HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost
     "--kills",
     type=click.IntRange(1),
     metavar="N",
-    help="How many kills in all (default: one of each kind).",
+    help="Total number of kills (default: one of each kind).",
 )
 @click.option(
     "--seed",
@@ -77,7 +77,7 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """Run something once without faults, then once with each fault, and show what was lost.
+    """Run a training once without faults, then once with each fault, and show what was lost.
 
     \b
     rampup drill mnist epochs=1 --tasks-per-node 2

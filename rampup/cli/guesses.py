@@ -203,7 +203,7 @@ def explain_option(ctx: click.Context, args: Sequence[str], error: click.NoSuchO
         # --gres counts for each node already
         each = share(number, args) if option in TOTALS else number
         words = [f"--{counted}-per-node", each or "N"]
-        reason = REASONS.get(option, "GPUs are counted for each node; the profile writes the rest")
+        reason = REASONS.get(option, "give the GPUs per node; the profile adds the rest")
         return f"{reason}: {write_line(ctx, [*args[:begin], *words, *args[end:]])}"
     if option in OPTIONS:
         words = OPTIONS[option].format(value or "VALUE").split(" ")

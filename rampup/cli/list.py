@@ -87,7 +87,7 @@ class Listing(Struct, frozen=True):
     help="Sort by this column; a metric's best value comes first.",
 )
 @click.option(
-    "--watch", "is_watched", is_flag=True, help="Renew the list every few seconds until Ctrl-C."
+    "--watch", "is_watched", is_flag=True, help="Refresh the list every few seconds until Ctrl-C."
 )
 @json_option
 def command(

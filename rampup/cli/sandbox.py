@@ -19,7 +19,7 @@ name_option = click.option(
     "--name",
     default=DEFAULT_NAME,
     show_default=True,
-    help="Name of the sandbox; there may be several.",
+    help="Name of the sandbox; you can have several.",
 )
 
 
@@ -135,7 +135,7 @@ def up(
 @name_option
 @json_option
 def show_status(name: str, as_json: bool) -> int:
-    """Show its daemons, nodes and jobs. Exit code 0 if it is up, 1 otherwise."""
+    """Show the sandbox's daemons, nodes and jobs. Exit code 0 if it is up, 1 otherwise."""
     found = sandbox.status(name)
     code = 0 if found.state == "up" else 1
     if as_json:

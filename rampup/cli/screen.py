@@ -236,7 +236,7 @@ class Screen:
             # `| head`: nobody reads any more, but training need not stop
             self.closed = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
-            output.say("note: nobody reads the output any more; the run continues")
+            output.say("note: the output is closed; the run continues")
 
     def close(self) -> None:
         self.line.clear()

@@ -136,7 +136,7 @@ class Table:
         if self.name == "train" and plain in RESOURCES:
             option = f"--{plain.replace('_', '-')}"
             if text is None:
-                return f"write it below [resources], or use {option}"
+                return f"write it under [resources], or use {option}"
             return f"write resources.{plain}={text}, or {option} {text}"
         return nearest(key, self.schema)
 

@@ -177,7 +177,7 @@ def _trainer_settings(given: Mapping[str, Any], own: Mapping[str, Setting]) -> d
     for key in given:
         name = key.removeprefix(TRAINER)
         if name in INSTEAD and (key != name or name not in own):
-            raise Refused(f"{key} is set by rampup itself", f"write {INSTEAD[name]}")
+            raise Refused(f"{key} is set by rampup itself", INSTEAD[name])
         if key != name and name in LIGHTNING:
             raise Refused(f"{key} has another name here", f"write {name}=...")
     wanted = [key for key in given if key.startswith(TRAINER)]

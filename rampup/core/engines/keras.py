@@ -44,7 +44,7 @@ KERAS: dict[str, Setting] = {
     "inter_threads": Setting(
         "int",
         None,
-        "operations at the same time; default: 2; 0: TensorFlow chooses",
+        "operations that run at the same time; default: 2; 0: TensorFlow chooses",
         low=0,
         optional=True,
     ),

@@ -47,7 +47,7 @@ LIGHTNING: dict[str, Setting] = {
     "strategy": Setting(
         "str",
         "auto",
-        "how several ranks train; only what this engine can save and resume",
+        "how several ranks train; limited to what this engine can save and resume",
         choices=STRATEGIES,
     ),
     "accumulate_grad_batches": Setting("int", 1, "batches per optimizer step", low=1),
@@ -67,11 +67,11 @@ LIGHTNING: dict[str, Setting] = {
         "any", False, "true, or a number of batches: try everything once and keep nothing"
     ),
     "log_every_n_steps": Setting("int", 50, "steps between two rows of metrics", low=1),
-    "enable_model_summary": Setting("bool", True, "a table of the layers in the log"),
+    "enable_model_summary": Setting("bool", True, "print a table of the layers in the log"),
     "classes": Setting(
         "any",
         None,
-        "number of classes, or their names: confusion matrix, F1, PR curves",
+        "number of classes, or their names; adds the confusion matrix, F1 and PR curves",
         optional=True,
     ),
     "num_workers": Setting(
@@ -80,7 +80,7 @@ LIGHTNING: dict[str, Setting] = {
     "profiler": Setting(
         "str",
         None,
-        "where the time goes, as a table",
+        "write a table of where the time goes",
         choices=("simple", "advanced", "pytorch"),
         optional=True,
     ),
@@ -113,15 +113,15 @@ YOURS_FIRST = ("classes", "num_workers")
 """An argument of the user's own with such a name is his alone: its type and its default stay."""
 MOST_CLASSES = 1000
 INSTEAD = {
-    "num_nodes": "--nodes N",
-    "accelerator": "device=cpu or device=cuda",
-    "logger": "nothing: what the module logs is in metrics.jsonl and in TensorBoard; `rampup export` sends it to a tracker",
-    "callbacks": "configure_callbacks() in your module",
-    "plugins": "nothing: rampup has its own for the ranks and for checkpoints",
-    "default_root_dir": "nothing: files go into the run directory",
-    "enable_progress_bar": "nothing: rampup shows the progress itself",
-    "enable_checkpointing": "checkpoint.every=never, or checkpoint.every=10min",
-    "barebones": "nothing: it would switch off the metrics",
+    "num_nodes": "write --nodes N",
+    "accelerator": "write device=cpu or device=cuda",
+    "logger": "leave it out: what the module logs is in metrics.jsonl and TensorBoard; `rampup export` sends it to a tracker",
+    "callbacks": "write configure_callbacks() in your module",
+    "plugins": "leave it out: rampup has its own for the ranks and for checkpoints",
+    "default_root_dir": "leave it out: files go into the run directory",
+    "enable_progress_bar": "leave it out: rampup shows the progress itself",
+    "enable_checkpointing": "write checkpoint.every=never, or checkpoint.every=10min",
+    "barebones": "leave it out: it would switch off the metrics",
 }
 """Arguments of the Trainer that rampup sets itself, and what to write."""
 
@@ -161,7 +161,7 @@ def class_names(value: Any) -> tuple[str, ...]:
         names = [str(part).strip().strip("\"'") for part in parts]
     if not 2 <= len(names) <= MOST_CLASSES or len(set(names)) < len(names) or not all(names):
         raise Refused(
-            f"classes={value} does not say which classes there are",
+            f"classes={value} is neither a number of classes nor a list of names",
             f"a number from 2 to {MOST_CLASSES}, as classes=10, or different names, as classes=cat,dog",
         )
     return tuple(names)

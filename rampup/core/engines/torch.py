@@ -35,7 +35,7 @@ TORCH: dict[str, Setting] = {
     "lr_scaling": Setting(
         "str",
         "none",
-        "how lr grows with batch_size / base_batch_size: not at all, with it, or with its root",
+        "how lr grows with batch_size / base_batch_size: constant, linear, or square root",
         choices=("none", "linear", "sqrt"),
     ),
     "base_batch_size": Setting(
@@ -57,13 +57,13 @@ TORCH: dict[str, Setting] = {
     "warmup_epochs": Setting(
         "int",
         0,
-        "schedule=epochs: epochs in which the rate rises from lr to what lr_scaling makes of it",
+        "schedule=epochs: epochs over which the rate rises from lr to the scaled rate (lr_scaling)",
         low=0,
     ),
     "drops": Setting(
         "list",
         [],
-        "schedule=epochs: pairs of a number of complete epochs and the factor of the rate from then on",
+        "schedule=epochs: pairs of complete epochs and the factor of the rate from then on",
     ),
     "cosine_steps": Setting(
         "int",
@@ -126,7 +126,7 @@ TORCH: dict[str, Setting] = {
         choices=("none", "node"),
     ),
     "decode": Setting(
-        "bool", False, "stage=node: keep decoded samples in place of copies of the files"
+        "bool", False, "stage=node: keep decoded samples instead of copies of the files"
     ),
     "monitor": Setting("str", "val_accuracy", "metric that decides which epoch is the best"),
     "monitor_mode": Setting(
@@ -143,7 +143,9 @@ TORCH: dict[str, Setting] = {
         low=1,
         optional=True,
     ),
-    "min_delta": Setting("float", 0.0, "patience: what counts as an improvement", low=0.0),
+    "min_delta": Setting(
+        "float", 0.0, "patience: smallest change that counts as an improvement", low=0.0
+    ),
     "log_every": Setting("int", 50, "steps between two rows of train_loss", low=1),
 }
 
@@ -167,11 +169,11 @@ def check_lists(train: Mapping[str, object]) -> None:
     """Refuse lists that are no decay rates, or no steps."""
     betas, milestones = train.get("betas", [0.9, 0.999]), train.get("milestones", [])
     if not _are_numbers(betas, below=1.0) or len(betas) != 2:  # type: ignore[arg-type]
-        raise Refused(f"betas={betas} does not say how the two moments decay", "betas=0.9,0.999")
+        raise Refused(f"betas={betas} is not a pair of decay rates below 1", "betas=0.9,0.999")
     whole = _are_numbers(milestones) and all(type(it) is int for it in milestones)  # type: ignore[attr-defined]
     if not whole:
         raise Refused(
-            f"milestones={milestones} does not name steps", "whole numbers: milestones=4096,8192"
+            f"milestones={milestones} is not a list of steps", "whole numbers: milestones=4096,8192"
         )
     if train.get("schedule") == "multistep" and not milestones:
         raise Refused(

@@ -176,7 +176,7 @@ def program(plan: Plan) -> Iterator[Finding]:
         yield _problem(
             "program",
             f"no program {first!r}: neither on PATH nor in {cwd}",
-            "check the name after --" if is_as_typed else f"{again} finds today's one",
+            "check the name after --" if is_as_typed else f"{again} uses the current one",
         )
     index = script_index(plan.command)
     if index is not None and not (cwd / plan.command[index]).exists():

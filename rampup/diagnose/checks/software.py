@@ -285,14 +285,14 @@ def _conda(name: str, by_modules: bool) -> Iterator[Finding]:
                 "environment",
                 "note",
                 "conda",
-                f"{cause}; the job's modules must bring it",
+                f"{cause}; the job's modules must provide it",
                 "module avail conda",
             )
         else:
             yield _problem(
                 "environment",
                 cause,
-                "load its module before, or add --software NAME of a list that has it",
+                "load its module first, or name a module set that has it: --software NAME",
             )
 
 
@@ -324,7 +324,7 @@ def _container(plan: Plan, image: str, by_modules: bool) -> Iterator[Finding]:
     cause = "there is neither apptainer nor singularity on this machine"
     if plan.scheduler.is_here and not by_modules:
         yield _problem("environment", cause, "install apptainer, or --on CLUSTER")
-    cause += "; the nodes must have it, or the job's modules bring it"
+    cause += "; the nodes must have it, or the job's modules must provide it"
     yield Finding("environment", "note", "apptainer", cause, "module avail apptainer")
 
 
