@@ -78,7 +78,11 @@ class Spark(Scheduler):
         yield from check_session(spec)
 
     def find_absence(self, cluster: Cluster) -> str:
-        return "" if find_spec("pyspark") else "pyspark is not installed"
+        if find_spec("pyspark") is None:
+            return "pyspark is not installed"
+        if sessions.find_active() is None and not sessions.has_java():
+            return "there is no java on this machine"
+        return ""
 
 
 def start_thread(run: RunDir) -> None:

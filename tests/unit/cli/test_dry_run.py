@@ -10,7 +10,7 @@ from rampup.cli.run import command
 from rampup.config.clusters import LOCAL, names
 from rampup.errors import Refused
 
-SITES = [name for name in names() if name not in (LOCAL, "sandbox")]
+SITES = [name for name in names() if name not in (LOCAL, "sandbox", "spark")]
 
 
 @pytest.fixture
@@ -39,6 +39,13 @@ def test_the_script_of_every_site_from_a_laptop(laptop: Path, site: str) -> None
     assert "train.lr" in shown.stdout
     assert "not checked: Slurm, shared storage, account" in shown.stderr
     assert list(laptop.iterdir()) == [], "nothing is made"
+
+
+def test_the_plan_for_spark_where_there_is_no_java(laptop: Path) -> None:
+    shown = dry_run("--on", "spark", "--tasks-per-node", "2")
+    assert shown.return_value == 0
+    assert "2 ranks, each runs:" in shown.stdout
+    assert "not checked: Spark" in shown.stderr
 
 
 def test_what_only_the_user_knows_is_a_placeholder(laptop: Path) -> None:
