@@ -34,7 +34,7 @@ with rampup.init() as run:
         check=100,
         RAMPUP_RUNS=str(small_disk / "runs"),
     )
-    assert "No space left" in done.stderr or "disk is full" in done.stderr
+    assert "No space left" in done.stderr or "quota is full" in done.stderr
     shown = cli("show", "--history", "--json", RAMPUP_RUNS=str(small_disk / "runs"))
     rows = json.loads(shown.stdout)
     assert len(rows) > 1000
@@ -52,7 +52,7 @@ def test_disk_full_in_the_log(cli, small_disk: Path) -> None:
         check=100,
         RAMPUP_RUNS=str(small_disk / "runs"),
     )
-    assert "disk is full" in done.stderr
+    assert "quota is full" in done.stderr
     shown = json.loads(cli("show", "--json", RAMPUP_RUNS=str(small_disk / "runs")).stdout)
     assert (shown["state"], "disk is full" in shown["cause"]) == ("failed", True), (
         "the cause is recorded all the same"

@@ -171,6 +171,8 @@ def test_all_ranks_stop_on_the_target(cases: dict[str, Case]) -> None:
         "value": values[-1],
         "epoch": len(values),
         "step": 5 * len(values),
+        "mark": None,  # of a run with `patience`
+        "mark_epoch": 0,
     }
 
 

@@ -28,7 +28,8 @@ def test_a_table_on_stdout_and_in_a_file(cli: Any) -> None:
     done = cli("export", "aaaaaa", "bbbbbb", "--to", "csv")
     table = list(csv.reader(io.StringIO(done.stdout)))
     names = ["step", "epoch", "train_loss", "lr", "val loss@2", "samples_s", "note", "loss"]
-    assert table[0] == ["run", *names, "t"] and len(table) == 5 and done.stderr == ""
+    assert table[0] == ["run", *names, "t"] and len(table) == 5
+    assert done.stderr == "mnist aaaaaa, mnist bbbbbb\n"
     assert table[1] == ["aaaaaa", "50", "1", "0.5", "0.1", "", "", "", "", "1794804969.25"]
     assert table[3] == ["aaaaaa", "150", "2", "", "0.05", "", "", "a, b", "", "1794804971.0"]
     assert table[4] == ["bbbbbb", "1", "", "", "", "", "", "", "1.5", "1794804968.0"]
@@ -88,7 +89,8 @@ def test_a_reader_that_has_seen_enough_is_no_failure(cli: Any) -> None:
     done = subprocess.run(
         ["bash", "-c", command], cwd=cli.cwd, env=cli.env, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["run,step,loss,t", "0"] and done.stderr == ""
+    assert done.stdout.splitlines() == ["run,step,loss,t", "0"]
+    assert done.stderr == "mnist aaaaaa\n"
 
 
 # what is refused ----------------------------------------------------------------------------------
