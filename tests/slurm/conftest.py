@@ -5,6 +5,7 @@ Without the Debian packages the tests are skipped, and the terminal says so. tes
 all tests of this folder to one worker.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from rampup.sandbox import daemons, leftovers
 from rampup.sandbox.layout import Layout, Options
 from rampup.sandbox.machine import check_packages
 
+STALE_AFTER_S = 5.0
 FOREIGN = ("SLURM", "SBATCH_", "SRUN_", "RAMPUP_", "OMP_", "XDG_")
 
 
@@ -153,6 +155,16 @@ def sandbox(packages: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield made
     finally:
         made.down()
+
+
+@pytest.fixture(autouse=True)
+def no_stale_lock_of_pyenv() -> None:
+    """Job scripts are login shells. Where those load pyenv, one that was killed while it refreshed
+    its shims leaves a lock, and every job after it would wait for that for a minute."""
+    lock = Path(os.environ.get("PYENV_ROOT", "/nowhere")) / "shims" / ".pyenv-shim"
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - lock.stat().st_mtime > STALE_AFTER_S:
+            lock.unlink()
 
 
 @pytest.fixture
