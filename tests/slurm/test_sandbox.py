@@ -370,4 +370,4 @@ def test_the_commands_of_the_guide_work(another: Sandbox) -> None:
         timeout=110,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "node1" in done.stdout and "sandbox sandbox is gone" in done.stderr
+    assert "node1" in done.stdout and "sandbox sandbox was removed" in done.stderr

@@ -103,7 +103,7 @@ def test_more_ranks_than_slots_are_refused(spark: Any, monkeypatch: pytest.Monke
     from rampup.schedulers.spark import driver
 
     monkeypatch.setattr(driver, "SLOTS_WITHIN_S", 0.0)
-    with pytest.raises(rampup.RunFailed, match="3 ranks, and the executors can run [012] tasks"):
+    with pytest.raises(rampup.RunFailed, match=r"executors can run [012] tasks"):
         rampup.launch(add_up, np=3, on="spark")
 
 
