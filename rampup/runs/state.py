@@ -295,7 +295,7 @@ def is_older_and_young(run: RunDir) -> bool:
 
 
 def state_of_the_gone(run: RunDir, since: float, cause: str) -> State:
-    """Of a run whose process is no more; its attempt, if it has one, started `since`."""
+    """Return the state of a run whose process has ended; its attempt, if any, started `since`."""
     if run.is_cancelled(since):
         return State("cancelled", None, "it was cancelled")
     return State("failed", None, cause)
