@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from rampup.cli import output
-from rampup.core import environment
+from rampup.core import software
 from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
@@ -89,7 +89,7 @@ def show(plan: Plan, as_json: bool) -> None:
     print()
     if plan.script:
         print(plan.script)
-    elif lines := environment.setup(plan.software):
+    elif lines := software.setup(plan.software):
         print(f"before the ranks start:\n{lines}")
     hours = node_hours(spec)
     program = shlex.join(whole_program(plan))

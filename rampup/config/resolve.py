@@ -20,7 +20,7 @@ from rampup.config.recipes import load as load_recipe
 from rampup.config.tables import CHECKPOINT, RESOURCES, Table, find_synonym, read_toml
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
-from rampup.core.environment import absolute
+from rampup.core.software import absolute
 from rampup.core.spec import (
     Cluster,
     FunctionInfo,

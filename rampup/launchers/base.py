@@ -6,34 +6,14 @@ knows nothing of schedulers and starts nothing itself: the job script or the sup
 launchers/__init__.py lists them all.
 """
 
+from pathlib import Path
 from typing import ClassVar
 
+from rampup.core.shell import fill
 from rampup.core.spec import Resources, RunSpec
 
 PORT_TRIES = 3
-LOOP = """\
-{comment}
-for try in {tries}; do
-  rm -f "$attempt_dir/port-taken"
-  if [ -n "$stopped" ]; then break; fi
-  {command} \\
-    "$python" -I -S "$run_dir/rank.py" "$run_dir" --attempt="$attempt" --port-retry="$try" --cpus={cpus} \\
-    --master-addr="$master" --hosts="${{hosts//$'\\n'/,}}" --started="$started" --run-hash="$run_hash" \\
-    --stop-at="$stop_at"{options} &
-  step=$!
-  while :; do  # a trapped signal ends `wait`, not what it waits for
-    wait "$step"
-    code=$?
-    kill -0 "$step" 2> /dev/null || break
-  done
-  [ -e "$attempt_dir/port-taken" ] || break  # another program on the node has our ports: take the next block
-done"""
-BECOMES = """\
-# rank.py needs only the standard library (-I -S) and becomes the program of the run: no shell is left in between that
-# a signal could hit."""
-STAYS = """\
-# rank.py needs only the standard library (-I -S) and stays the parent of the program: one that exits with code 85
-# asks for a restart, which must not look like a failure."""
+LOOP = Path(__file__).with_name("ranks.sh")
 
 
 class Launcher:
@@ -71,12 +51,16 @@ def render_loop(spec: RunSpec, comment: str, command: str, options: tuple[str, .
     rank.py."""
     becomes = spec.kind == "engine"
     words = options if becomes else (*options, "--stay")
-    return LOOP.format(
-        comment=f"{comment}\n{BECOMES if becomes else STAYS}",
-        tries=" ".join(map(str, range(PORT_TRIES))),
-        command=command,
-        cpus=count_cpus(spec.resources),
-        options="".join(f" {word}" for word in words),
+    return fill(
+        LOOP,
+        {
+            "comment": comment,
+            "becomes": becomes,
+            "tries": " ".join(map(str, range(PORT_TRIES))),
+            "command": command,
+            "cpus": count_cpus(spec.resources),
+            "options": "".join(f" {word}" for word in words),
+        },
     )
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from rampup import __version__, rank
 from rampup.config.recipes import HERE as BUILTIN_RECIPES
 from rampup.config.recipes import program_of as recipe_program
-from rampup.core import environment, processes
+from rampup.core import processes, software
 from rampup.core.engines import is_target
 from rampup.core.spec import RunSpec
 from rampup.rundir import files as rundir
@@ -119,11 +119,7 @@ def is_builtin(folder: str) -> bool:
 def pin_python(argv: tuple[str, ...], spec: RunSpec) -> tuple[str, ...]:
     """`python` is the one that it is here and now: the login shell of a job may find another one
     first. Where modules or an environment bring one, it is theirs, and found in the job."""
-    if (
-        not argv
-        or not environment.BARE_PYTHON.fullmatch(argv[0])
-        or environment.brings_python(spec)
-    ):
+    if not argv or not software.BARE_PYTHON.fullmatch(argv[0]) or software.brings_python(spec):
         return argv
     return (shutil.which(argv[0]) or argv[0], *argv[1:])
 

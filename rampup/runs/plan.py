@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from rampup.core import environment
+from rampup.core import software
 from rampup.core.engines import find_engine
 from rampup.core.engines.base import EngineInfo, EngineNeeds
-from rampup.core.environment import Software
 from rampup.core.finding import Finding
+from rampup.core.software import Software
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
 from rampup.errors import Refused
@@ -81,7 +81,7 @@ def outline_plan(spec: RunSpec, run_dir: Path, command: tuple[str, ...] | None =
         engine=engine,
         ranks=ranks,
         needs=engine.find_needs(spec.train, ranks) if engine else EngineNeeds(),
-        software=environment.of(spec, run_dir),
+        software=software.of(spec, run_dir),
         command=spec.command if command is None else command,
     )
 
@@ -89,13 +89,13 @@ def outline_plan(spec: RunSpec, run_dir: Path, command: tuple[str, ...] | None =
 def find_program(spec: RunSpec, run_dir: Path) -> tuple[str, ...]:
     """The argv that every rank becomes; in a container, the one that it becomes there."""
     if spec.kind == "engine":
-        return (environment.python_of(spec), "-P", "-m", "rampup.worker", str(run_dir))
+        return (software.python_of(spec), "-P", "-m", "rampup.worker", str(run_dir))
     if spec.kind == "function":
-        python = environment.python_of(spec)
+        python = software.python_of(spec)
         return (python, "-P", "-m", "rampup.runtime.function", str(run_dir))
     if spec.kind == "script":
         assert spec.recipe is not None
-        return (environment.python_of(spec), str(Path(spec.recipe.folder) / spec.recipe.entry))
+        return (software.python_of(spec), str(Path(spec.recipe.folder) / spec.recipe.entry))
     return spec.command
 
 
@@ -117,7 +117,7 @@ def make_config(
         "command": list(spec.command),
         "function": to_builtins(spec.function) if spec.function else None,
         "argv": list(argv),
-        "environment": to_builtins(environment.of(spec, run_dir)),
+        "environment": to_builtins(software.of(spec, run_dir)),
         "cwd": spec.cwd,
         "smoke": spec.smoke,
         "time_s": parse_time_limit_s(limit) if limit else None,

@@ -21,7 +21,7 @@ from rampup.config.recipes import load as load_recipe
 from rampup.config.recipes import read as read_recipe
 from rampup.config.tables import RESOURCES, Table
 from rampup.config.targets import lightning as targets
-from rampup.core import environment
+from rampup.core import software
 from rampup.core.engines import is_target
 from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSpec
 from rampup.errors import Refused
@@ -71,7 +71,7 @@ def rebuild_spec(
     resources.values.update(kept)
     for key, text in options.items():
         resources.put_text(key, text, f"resume --{key.replace('_', '-')}")
-    resources.values["env"] = environment.absolute(str(resources.values["env"]), Path.cwd())
+    resources.values["env"] = software.absolute(str(resources.values["env"]), Path.cwd())
     if slurm:
         resources.put("slurm", [*(resources.values["slurm"] or ()), *slurm], "resume --slurm")  # type: ignore[misc]
     asked = {
@@ -140,12 +140,12 @@ def rebuild_argv(run: RunDir, spec: RunSpec) -> tuple[str, ...]:
     if spec.recipe is not None or spec.function is not None:
         return find_program(spec, run.path)
     config = run.config
-    argv, typed, now = tuple(config["argv"]), config["command"][0], environment.of(spec, run.path)
+    argv, typed, now = tuple(config["argv"]), config["command"][0], software.of(spec, run.path)
     before = config.get("environment") or {}
     same = all(before.get(key) == getattr(now, key) for key in ("modules", "env")) or not before
     return (
         argv
-        if same or not environment.BARE_PYTHON.fullmatch(typed)
+        if same or not software.BARE_PYTHON.fullmatch(typed)
         else pin_python((typed, *argv[1:]), spec)
     )
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
-from rampup.core.environment import kind_of
 from rampup.core.settings import HIDDEN, is_secret_variable
+from rampup.core.software import kind_of
 
 PACKAGES = (
     "rampup",

@@ -11,7 +11,7 @@ import subprocess
 import msgspec
 
 from rampup.core import processes
-from rampup.core.environment import Software, setup
+from rampup.core.software import Software, setup
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir
 from rampup.rundir.records import Record

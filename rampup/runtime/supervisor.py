@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup import rank
-from rampup.core import environment as software
-from rampup.core import processes
+from rampup.core import processes, software
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.outcome import Outcome, add_cause, conclude

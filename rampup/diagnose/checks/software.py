@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rampup.config.recipes import HERE as BUILTIN
-from rampup.core import environment as software
+from rampup.core import software
 from rampup.core.engines.base import EngineInfo
 from rampup.core.finding import Finding
 from rampup.core.spec import FunctionInfo, RecipeInfo, RunSpec

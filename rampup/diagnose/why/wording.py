@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 
-from rampup.core.environment import kind_of
+from rampup.core.software import kind_of
 from rampup.core.units import parse_memory_mb
 from rampup.diagnose.why.clues import ERRORS, Case
 from rampup.diagnose.why.logs import clean

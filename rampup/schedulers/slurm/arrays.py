@@ -11,21 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rampup import __version__
+from rampup.core.shell import fill
 from rampup.core.spec import Cluster, RunSpec
 from rampup.rundir.files import slurm_log_name
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm.options import directive, log_pattern, options_of
+from rampup.schedulers.slurm.script import SCRIPTS
 
 DEFAULT_SIZE = 1001
 OF_ONE_RUN = ("job-name", "output", "open-mode")
-SCRIPT = """\
-#!/bin/bash
-# {count} runs of the study {study}, one for each task of this array. Written by rampup {version}.
-{directives}
-
-# The task becomes the job script of its run. exec: that script is then the batch job itself, so it is requeued alone.
-exec bash -l {folder}/"$SLURM_ARRAY_TASK_ID"/job.sh
-"""
 
 
 def largest(cluster: Cluster) -> int:
@@ -57,10 +51,13 @@ def script(
         **dict(request),
         "array": f"0-{count - 1}{limit}",
     }
-    return SCRIPT.format(
-        count=count,
-        study=study,
-        version=__version__,
-        directives="\n".join(directive(key, value) for key, value in options.items()),
-        folder=shlex.quote(str(folder)),
+    return fill(
+        SCRIPTS / "array.sh",
+        {
+            "count": count,
+            "study": study,
+            "version": __version__,
+            "directives": "\n".join(directive(key, value) for key, value in options.items()),
+            "folder": shlex.quote(str(folder)),
+        },
     )

@@ -15,239 +15,14 @@ import sys
 from pathlib import Path
 
 from rampup import __version__
-from rampup.core import environment as software
+from rampup.core import software
+from rampup.core.shell import fill
 from rampup.core.spec import RunSpec
 from rampup.errors import Refused
 from rampup.launchers import find_launcher
 from rampup.schedulers.slurm.options import directive, options_of
 
-BODY = """
-set -uo pipefail  # not -e: each exit code that matters is checked below
-{home}export SLURM_EXPORT_ENV=ALL  # srun passes on what is set here, even at sites that submit with --export=NONE
-
-run_dir={run_dir}
-python={python}
-job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}  # one task of an array, not all of it
-job=${{job:-${{SLURM_JOB_ID:?start this script with sbatch}}}}
-host=${{SLURMD_NODENAME:-$HOSTNAME}}
-started=$(date +%s.%N)
-
-# Rank 0 will be on the first node. Only Slurm can read its own lists of nodes.
-hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
-first=$(head -n 1 <<< "$hosts")
-first=${{first:-${{SLURMD_NODENAME:-}}}}  # no scontrol on this node: a batch script runs on the first one
-if [ -z "$first" ]; then
-  echo "rampup: scontrol on $host does not say which is the first node of $SLURM_JOB_NODELIST" >&2
-  exit 69
-fi
-master=${{first}}{master_suffix}
-if ! getent hosts "$master" > /dev/null; then  # a name that only Slurm knows: ask it for the address
-  address=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')
-  master=${{address:-$master}}
-fi
-
-# A requeued job starts this script again from the top: the attempt is the first whose directory mkdir can make.
-mkdir -p "$run_dir/attempts"
-attempt=1
-until mkdir "$run_dir/attempts/$attempt" 2> /dev/null; do
-  if [ ! -d "$run_dir/attempts/$attempt" ]; then
-    echo "rampup: can't write $run_dir on $host" >&2
-    exit 74
-  fi
-  attempt=$((attempt + 1))
-done
-attempt_dir=$run_dir/attempts/$attempt
-echo "rampup: attempt $attempt of job $job begins on $SLURM_JOB_NODELIST"
-
-# Which job runs this attempt, and later how it ended: replaced as a whole, so a reader never sees half of it.
-facts() {{
-  printf '{{"scheduler": "slurm", "launcher": "{launcher}", "job": "%s", "host": "%s", "nodes": "%s", '\\
-'"world_size": %d, "started": %s%s}}\\n' "$job" "$host" "$SLURM_JOB_NODELIST" {world_size} "$started" "$1" \\
-    > "$attempt_dir/.attempt.json" &&
-    mv "$attempt_dir/.attempt.json" "$attempt_dir/attempt.json"
-}}
-facts ""
-
-# Every rank compares this with its own copy: do all nodes see the same run directory?
-run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
-{before}
-# Slurm ends a job with TERM to the ranks and to this shell, and KILL some seconds later: stay until then, to record
-# how the ranks ended. TERM makes srun kill them all at once, so it gets one only where Slurm sends none: when
-# this script is not the batch job itself but was started inside an allocation.
-stopped=""
-step=""
-code=143  # when the end comes before the ranks have begun
-trap 'stopped=yes; [ -z "$step" ] || [ "${{SLURM_TASK_PID:-}}" = $$ ] || kill -TERM "$step"' TERM
-{setup}
-{start_ranks}
-{smoke}
-{after}"""
-
-NOT_READY = """
-not_ready() {{  # something that the ranks need is missing: print it, record it, start none
-  echo "rampup: error: $1" >&2
-  facts ", \\"ended\\": $(date +%s.%N), \\"exit_code\\": {code}, \\"outcome\\": \\"failed\\", \\
-\\"cause\\": \\"${{1//[^a-zA-Z0-9 .,:;()_\\/+=@~-]/ }}\\""
-  exit {code}
-}}
-
-"""
-ANY_PYTHON = """\
-# Any Python can run rank.py: if this one needed modules that are gone, use the one that the job's modules provide
-"$python" -I -S -c "" 2> /dev/null || python=$(command -v python3 || command -v python || echo "$python")
-"""
-
-SMOKE = """
-# --smoke: the first attempt takes a step and saves it; the second, from the top of this script, must resume from there.
-if [ "$code" -eq 0 ] && [ -z "$stopped" ]; then
-  if [ "$attempt" -eq 1 ]; then
-    facts ", \\"ended\\": $(date +%s.%N), \\"exit_code\\": 0"
-    exec bash -l "$run_dir/job.sh"
-  fi
-  if ! grep -q '"resumed"' "$attempt_dir/events.jsonl"; then
-    echo "rampup: error: the second attempt did not resume from the checkpoint of the first" >&2
-    code=1
-  fi
-fi
-"""
-
-# when the ranks have ended: why, and whether to start the run again -------------------------------
-
-CLOCK = """
-# When Slurm will end the job, and when the ranks should stop by themselves: {lead_s} s earlier, or a quarter of the
-# time if that is less. Slurm's own warning (--signal) may come up to a minute early, and never reaches this shell.
-ends=${{SLURM_JOB_END_TIME:-}}
-if [ -z "$ends" ]; then
-  ends=$(squeue --noheader --jobs="$job" --format=%e 2> /dev/null)
-  ends=$(date -d "$ends" +%s 2> /dev/null)
-fi
-stop_at=""
-if [[ $ends =~ ^[0-9]+$ ]]; then
-  lead=$(((ends - ${{started%.*}}) / 4))
-  if [ "$lead" -gt {lead_s} ]; then lead={lead_s}; fi
-  stop_at=$((ends - lead))
-fi
-"""
-
-STEPS = """
-# The newest checkpoint, by the name of its directory; -1 without any. An attempt that adds none makes no progress.
-newest_step() {
-  local newest=-1 name
-  for name in "$run_dir"/checkpoints/step-*; do
-    name=${name##*/step-}
-    if [[ $name =~ ^[0-9]+$ ]] && [ "$name" -gt "$newest" ]; then newest=$name; fi
-  done
-  echo "$newest"
-}
-step_before=${RAMPUP_STEP_BEFORE:-$(newest_step)}  # set by a pack for a run that has only the rest of its time
-"""
-
-AFTER = """
-trap '' TERM  # from here on nothing may be interrupted
-ended=$(date +%s.%N)
-
-# Why did the ranks end? Those that stopped gracefully left a file; only Slurm knows the reason of a TERM from
-# outside. It shows a job that it is ending as COMPLETING, whatever the cause, before any TERM arrives: ask even if none
-# has come, because quick ranks end before this shell gets its own. Then ask what differs: has the job been requeued,
-# was it preempted, is its time over? Otherwise somebody cancelled it.
-why=""
-if [ -e "$attempt_dir/again" ]; then read -r why < "$attempt_dir/again"; fi
-if [ "$why" = asked ] && [ "$code" -ne 0 ]; then why=""; fi  # one rank asks, another fails
-{ask}
-if [ "$why" = preempt ] || [ -n "$stopped" ] || [ "$code" -ne 0 ]; then
-  if [ "${{restarts:-0}}" -gt "${{SLURM_RESTART_COUNT:-0}}" ]; then
-    why=requeued
-  elif [ -n "$preempted" ]; then
-    why=preempt
-  elif [[ $seen == *Reason=TimeLimit* ]]; then  # it was reached before the ranks could stop by themselves
-    why=timeout
-  elif [ "$why" = preempt ] || {{ [ -n "$stopped" ] && [ "$why" != stop ]; }}; then
-    why=ended  # cancelled, whatever the ranks asked for
-  fi
-fi
-
-# Put this job back into the queue under its own id, or, where the site does not allow that, another one behind it.
-# Slurm makes a requeued job wait two minutes; its owner may lift that, but not within the second of the requeue.
-next_job=""
-go_on() {{
-  local said
-  if [ -d "$run_dir/attempts/$((attempt + 1))" ]; then  # this attempt is stale: Slurm gave the run to another one
-    outcome=stopped
-    return
-  fi
-  if [ "${{SLURM_TASK_PID:-}}" != $$ ]; then  # inside an allocation, which is not ours to requeue
-    if [ "$why" = asked ]; then exec bash -l "$run_dir/job.sh"; fi
-    if [ "$why" != timeout ]; then outcome=stopped; fi
-    return
-  fi
-  facts ", \\"ended\\": $ended, \\"exit_code\\": $code, \\"outcome\\": \\"again\\", \\"why\\": \\"$why\\""
-{requeue}
-}}
-
-outcome=failed
-cause=""
-if [ "$code" -eq 0 ]; then outcome=completed; fi
-if [ -n "$stopped" ]; then outcome=stopped; fi  # Slurm itself knows why
-case $why in
-  requeued | preempt)
-    go_on
-    ;;
-  timeout | asked)
-    [ -e "$attempt_dir/again" ] || echo "$why" > "$attempt_dir/again"
-    starts=$(cat "$run_dir"/attempts/*/again 2> /dev/null | grep -c -e timeout -e asked)
-    outcome=timeout
-    if [ "$((starts - {starts_before}))" -gt {requeues} ]; then
-      cause="it was restarted {requeues} times after a time limit: resources.requeues allows no more"
-    elif [ "$why" = timeout ] && [ "$(newest_step)" -le "$step_before" ]; then
-      cause="the time limit was reached, and no checkpoint was added before: a restart would make no progress"
-    else
-      go_on
-    fi
-    ;;
-  stop)
-    outcome=cancelled
-    cause="stopped gracefully, on request"
-    ;;
-  ended)
-    outcome=stopped
-    ;;
-esac
-[ -z "$cause" ] || echo "rampup: $cause" >&2
-if [ "$outcome" = timeout ] && [ "$code" -eq 0 ]; then code=124; fi  # Slurm must not count it as done
-facts ", \\"ended\\": $ended, \\"exit_code\\": $code, \\"outcome\\": \\"$outcome\\", \\"why\\": \\"$why\\", \\
-\\"cause\\": \\"$cause\\", \\"next_job\\": \\"$next_job\\""
-exit "$code"
-"""
-
-ASK = """\
-seen=$(scontrol show job "$job" 2> /dev/null)
-restarts=$(sed -n 's/.*Restarts=\\([0-9]*\\).*/\\1/p' <<< "$seen")
-preempted=$(sed -n 's/.*PreemptTime=\\([0-9][^ ]*\\).*/\\1/p' <<< "$seen")
-if [[ $seen == *JobState=COMPLETING* ]]; then stopped=yes; fi"""
-
-REQUEUE = """\
-  said=$(scontrol requeue "$job" 2>&1)
-  if [ -z "$said" ] || [[ $said == *"pending execution"* ]]; then  # done, or Slurm did it already
-    outcome=again
-    scontrol update jobid="$job" starttime=now+3seconds 2> /dev/null
-    return
-  fi
-  if [[ $said != *disabled* ]]; then
-    cause="could not be restarted: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
-    return
-  fi"""
-
-CHAIN = """\
-  local name dropped=()
-  for name in $(compgen -e); do  # a job submitted inside a job would inherit its requests
-    case $name in SLURM_CONF) ;; SLURM* | SBATCH_* | SRUN_*) dropped+=(-u "$name") ;; esac
-  done
-  if said=$(env "${dropped[@]}" sbatch --parsable --dependency=afterany:"$job" "$run_dir/job.sh" 2>&1); then
-    outcome=again
-    next_job=${said%%;*}
-  else
-    cause="could not be restarted: ${said//[^a-zA-Z0-9 .,:;()_-]/ }"
-  fi"""
+SCRIPTS = Path(__file__).with_name("scripts")
 
 
 def render(
@@ -264,49 +39,47 @@ def render(
             "ask for a number of them, --gpus-per-node N, and leave out --devices (or use --devices none)",
         )
     run_id = run_dir.name.rpartition("-")[2]
-    directives = [directive(key, value) for key, value in options_of(spec, run_dir, run_id).items()]
-    head = (
-        "#!/bin/bash -l",  # a login shell: at many sites only that one has the command `module`
-        f"# Run {run_id}, written by rampup {version}. `sbatch job.sh` starts it by hand.",
-        *directives,
-    )
-    body = BODY.format(
-        home=software.home(spec.cluster.home, spec.cluster.name),
-        setup=setup(spec, run_dir),
-        run_dir=shlex.quote(str(run_dir)),
-        python=shlex.quote(python),
-        world_size=spec.resources.world_size,
-        master_suffix=shlex.quote(spec.cluster.master_suffix) if spec.cluster.master_suffix else "",
-        launcher=spec.cluster.launcher,
-        start_ranks=find_launcher(spec.cluster.launcher).start_ranks(spec),
-        smoke=SMOKE if spec.smoke and spec.kind == "engine" else "",
-        before=before(spec.resources.lead_s),
-        after=after(spec.cluster.requeue, spec.resources.requeues, spec.timeouts_before),
-    )
-    return "\n".join(head) + "\n" + body
-
-
-def setup(spec: RunSpec, run_dir: Path) -> str:
-    """The lines that make ready what the ranks run in, and none where that is nothing."""
+    cluster, resources = spec.cluster, spec.resources
+    asked = options_of(spec, run_dir, run_id)
     chosen = software.of(spec, run_dir)
-    lines = software.setup(chosen)
-    if chosen.modules or chosen.env:
-        lines = NOT_READY.format(code=software.NOT_READY) + lines
-    return f"{lines}{ANY_PYTHON}" if chosen.modules else lines
-
-
-def before(lead_s: int) -> str:
-    """Lines that run before the ranks start: when to stop, and how far the run has come."""
-    return clock(lead_s) + STEPS
+    return fill(
+        SCRIPTS / "job.sh",
+        {
+            "run_id": run_id,
+            "version": version,
+            "directives": "\n".join(directive(key, value) for key, value in asked.items()),
+            "home": software.home(cluster.home, cluster.name),
+            "run_dir": shlex.quote(str(run_dir)),
+            "python": shlex.quote(python),
+            "master_suffix": shlex.quote(cluster.master_suffix) if cluster.master_suffix else "",
+            "launcher": cluster.launcher,
+            "world_size": resources.world_size,
+            "clock": clock(resources.lead_s),
+            "checks_software": bool(chosen.modules or chosen.env),
+            "not_ready": software.NOT_READY,
+            "software": software.setup(chosen),
+            "loads_modules": bool(chosen.modules),
+            "start_ranks": find_launcher(cluster.launcher).start_ranks(spec),
+            "smoke": spec.smoke and spec.kind == "engine",
+            "ask": ask(),
+            "requeue": requeue() if cluster.requeue else "",
+            "requeues": resources.requeues,
+            "starts_allowed": resources.requeues + spec.timeouts_before,
+        },
+    )
 
 
 def clock(lead_s: int) -> str:
     """Lines that leave in $stop_at when to stop; empty where nobody knows. They need $job and
     $started."""
-    return CLOCK.format(lead_s=lead_s)
+    return fill(SCRIPTS / "clock.sh", {"lead_s": lead_s})
 
 
-def after(requeue: bool, requeues: int, starts_before: int) -> str:
-    """Lines that run when the ranks have ended, to the end of the script."""
-    lines = f"{REQUEUE}\n{CHAIN}" if requeue else CHAIN
-    return AFTER.format(ask=ASK, requeue=lines, requeues=requeues, starts_before=starts_before)
+def ask() -> str:
+    """Lines that ask Slurm what it does with the job: they set $seen, $restarts and $preempted."""
+    return fill(SCRIPTS / "ask.sh", {})
+
+
+def requeue() -> str:
+    """Lines for a function that put the job back into the queue, and return if they could."""
+    return fill(SCRIPTS / "requeue.sh", {})

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from rampup.core import environment
+from rampup.core import software
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import SchedulerError
@@ -111,8 +111,8 @@ def check_software(spec: RunSpec) -> Iterator[Finding]:
             "there is no java here: neither on PATH nor in JAVA_HOME",
             "apt-get install default-jre-headless",
         )
-    kind, path = environment.kind_of(environment.env_of(spec))
-    if kind in environment.KINDS or spec.cluster.modules or environment.list_modules(spec):
+    kind, path = software.kind_of(software.env_of(spec))
+    if kind in software.KINDS or spec.cluster.modules or software.list_modules(spec):
         what = f"env={kind}:{path}" if kind else "modules"
         yield problem(
             f"{what} can't be set up in a Spark executor",

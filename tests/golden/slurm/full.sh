@@ -191,7 +191,7 @@ case $why in
     [ -e "$attempt_dir/again" ] || echo "$why" > "$attempt_dir/again"
     starts=$(cat "$run_dir"/attempts/*/again 2> /dev/null | grep -c -e timeout -e asked)
     outcome=timeout
-    if [ "$((starts - 0))" -gt 50 ]; then
+    if [ "$starts" -gt 50 ]; then
       cause="it was restarted 50 times after a time limit: resources.requeues allows no more"
     elif [ "$why" = timeout ] && [ "$(newest_step)" -le "$step_before" ]; then
       cause="the time limit was reached, and no checkpoint was added before: a restart would make no progress"

@@ -1,7 +1,7 @@
 """Every exit code of the project is in one table; who can't import it repeats it rightly."""
 
 from rampup import errors, rank
-from rampup.core import environment
+from rampup.core import software
 from rampup.rundir.outcome import Outcome
 from rampup.runtime.storage import StorageError
 
@@ -18,7 +18,7 @@ def test_rank_repeats_the_codes_of_the_table() -> None:
 
 
 def test_the_job_side_ends_with_the_codes_of_the_table() -> None:
-    assert environment.NOT_READY == errors.ENVIRONMENT_NOT_READY
+    assert software.NOT_READY == errors.ENVIRONMENT_NOT_READY
     assert Outcome("timeout").code == errors.RUN_TIMED_OUT
     assert StorageError.exit_code == errors.STORAGE_FAILED
 

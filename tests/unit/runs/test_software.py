@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from site_software import LMOD, Site
 
-from rampup.core import environment as software
+from rampup.core import software
 from rampup.core.spec import RecipeInfo, RunSpec
 from rampup.errors import RampupError, Refused
 from rampup.rundir.files import AttemptDir

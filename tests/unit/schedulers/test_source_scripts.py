@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rampup.config.resolve import Request, resolve
-from rampup.core import environment as software
+from rampup.core import software
 from rampup.core.units import parse_time_limit_s
 from rampup.schedulers.slurm.options import clock
 from rampup.schedulers.slurm.script import render

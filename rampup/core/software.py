@@ -16,6 +16,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from rampup.core.shell import fill
 from rampup.core.spec import RunSpec
 from rampup.errors import Refused, nearest
 
@@ -31,72 +32,7 @@ Kind = Literal["", "venv", "conda", "container"]
 KINDS: tuple[Kind, ...] = ("conda", "container")
 """Those that are named before a colon."""
 
-BEGIN = """\
-# The environment of the ranks: modules, then venv or conda, then variables. The first two run foreign scripts: -u
-# would break them, and old versions of `module` exit with 0 when they fail, so check what was loaded too.
-set +u
-words=$attempt_dir/.words
-said() {  # the first paragraph that the last command printed
-  local line all=""
-  while read -r line || [ -n "$line" ]; do
-    if [ -z "$line" ] && [ -n "$all" ]; then break; fi
-    all+=${line:+ $line}
-  done < "$words"
-  echo "${all:- it gave no reason}"
-}
-"""
-END = """\
-rm -f "$words"
-set +e -uo pipefail
-"""
-MODULES = """\
-if ! command -v module > /dev/null; then
-  not_ready "there is no command module on $host: a login shell does not define it, nor the profile's module_init"
-fi
-call_module() {
-  local before=${LOADEDMODULES:-} ended
-  module "$@" > "$words" 2>&1
-  ended=$?
-  if [ "$1" = load ] && [ "$before" = "${LOADEDMODULES:-}" ] && [[ :$before: != *:"$2"[:/]* ]]; then ended=1; fi
-  [ "$ended" -eq 0 ] || [ "$1" = purge ] || not_ready "module $* failed on $host:$(said)"
-  [ ! -s "$words" ] || cat "$words"
-}
-"""
-LOADED = """\
-printf '%s\\n' "${LOADEDMODULES//:/$'\\n'}" > "$attempt_dir/modules.txt"
-"""
-INIT = """\
-# shellcheck disable=SC1090,SC1091
-command -v module > /dev/null || . {file} > "$words" 2>&1
-"""
-VENV = """\
-environment={path}
-if [ ! -r "$environment/bin/activate" ]; then
-  not_ready "environment $environment can't be read on $host: it has no bin/activate there"
-fi
-# shellcheck disable=SC1091
-. "$environment/bin/activate" > "$words" 2>&1
-found=$(command -v python)
-if ! [ "${{found%/*}}" -ef "$environment/bin" ]; then
-  not_ready "environment $environment can't be used on $host, python is then ${{found:-not found}}:$(said)"
-fi
-"""
-CONDA = """\
-environment={name}
-conda=$(command -v conda) || conda=${{CONDA_EXE:-}}
-if [ -z "$conda" ]; then not_ready "environment conda:$environment: there is no conda on $host"; fi
-eval "$("$conda" shell.bash hook)"
-if ! conda activate "$environment" > "$words" 2>&1; then
-  not_ready "environment conda:$environment can't be activated on $host:$(said)"
-fi
-"""
-CONTAINER = """\
-environment={path}
-if [ ! -e "$environment" ]; then not_ready "environment container:$environment is not there on $host"; fi
-RAMPUP_CONTAINER=$(command -v apptainer || command -v singularity) ||
-  not_ready "environment container:$environment: there is neither apptainer nor singularity on $host"
-export RAMPUP_CONTAINER
-"""
+LINES = Path(__file__).with_name("software.sh")
 
 
 class Software(Struct, frozen=True, kw_only=True):
@@ -230,11 +166,19 @@ def setup(software: Software) -> str:
     """The lines, or none. They use $attempt_dir and $host, and call `not_ready MESSAGE`, which must
     not return."""
     kind, rest = kind_of(software.env)
-    if kind == "container":  # nothing is done out here
-        lines, of_image = _modules(software), CONTAINER.format(path=shlex.quote(rest))
-    else:
-        lines, of_image = _modules(software) + _environment(kind, rest), ""
-    return (f"{BEGIN}{lines}{END}" if lines else "") + of_image + exports(software.variables)
+    found = {known: shlex.quote(rest) if kind == known else "" for known in ("venv", *KINDS)}
+    init = software.module_init
+    return fill(
+        LINES,
+        {
+            "prepares": bool(software.modules) or kind in ("venv", "conda"),
+            "modules": bool(software.modules),
+            "module_init": shlex.quote(init) if init and software.modules else "",
+            "module_calls": "".join(f"call_module {words}\n" for words in _call_modules(software)),
+            "exports": exports(software.variables),
+            **found,
+        },
+    )
 
 
 def home(words: list[str], profile: str) -> str:
@@ -263,17 +207,8 @@ def exports(env: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def _modules(software: Software) -> str:
-    if not software.modules:
-        return ""
-    init = INIT.format(file=shlex.quote(software.module_init)) if software.module_init else ""
+def _call_modules(software: Software) -> list[str]:
     calls = ["purge"] if software.module_purge else []
     calls += [f"use {shlex.quote(folder)}" for folder in software.module_use]
     calls += [f"load {shlex.quote(name)}" for name in software.modules]
-    return init + MODULES + "".join(f"call_module {words}\n" for words in calls) + LOADED
-
-
-def _environment(kind: Kind, rest: str) -> str:
-    if kind == "venv":
-        return VENV.format(path=shlex.quote(rest))
-    return CONDA.format(name=shlex.quote(rest)) if kind == "conda" else ""
+    return calls
