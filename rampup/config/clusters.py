@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rampup.config.tables import read_toml
+from rampup.config.setting_tables import read_toml
 from rampup.core import paths as places
 from rampup.core.spec import Cluster
 from rampup.errors import Refused, nearest

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rampup.config.recipes import import_from_folder
-from rampup.config.tables import Table
+from rampup.config.setting_tables import Table
 from rampup.config.yaml_file import read_yaml
 from rampup.core.spec import RecipeInfo, Setting, Translation
 from rampup.errors import Refused

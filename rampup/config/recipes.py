@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rampup.config.tables import check_value, read_toml
+from rampup.config.setting_tables import check_value, read_toml
 from rampup.core import moved
 from rampup.core.engines import ENGINES, NO_ENGINE, find_engine
 from rampup.core.settings import Settings

@@ -2,7 +2,7 @@
 
 The worker and `rampup.init()` hand them to user code. The records of settings and of environment
 variables ask here which names stand for secrets; a value is judged by its name alone. Which
-settings exist is declared in core/spec.py and core/engines/; config/tables.py checks their values.
+settings exist is declared in core/spec.py and core/engines/; config/setting_tables.py checks their values.
 Nothing here reads a file.
 """
 

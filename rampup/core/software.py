@@ -166,7 +166,9 @@ def setup(software: Software) -> str:
     """The lines, or none. They use $attempt_dir and $host, and call `not_ready MESSAGE`, which must
     not return."""
     kind, rest = kind_of(software.env)
-    found: dict[str, str] = {known: shlex.quote(rest) if kind == known else "" for known in ("venv", *KINDS)}
+    found: dict[str, str] = {
+        known: shlex.quote(rest) if kind == known else "" for known in ("venv", *KINDS)
+    }
     init = software.module_init
     return fill(
         LINES,

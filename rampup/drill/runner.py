@@ -22,8 +22,8 @@ from rampup.runs.create import create_run, plan_new_run
 from rampup.runs.plan import CheckedPlan, Plan, make_plan
 from rampup.runs.state import State, state_of
 from rampup.schedulers import find_scheduler
-from rampup.schedulers.slurm import options as slurm_options
 from rampup.schedulers.slurm import query as slurm_query
+from rampup.schedulers.slurm import sbatch_options as slurm_options
 from rampup.schedulers.slurm import submit as slurm
 from rampup.schedulers.slurm.commands import call
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from rampup.errors import RampupError, Refused
-from rampup.rundir import checkpoints, submissions
+from rampup.rundir import checkpoints, claims
 from rampup.rundir.checkpoints import MISSING, Checkpoint, Damaged, Entry, Kind, Unreadable
 from rampup.rundir.files import ATTEMPT_NAME, RunDir
 from rampup.runs.resume import may_be_submitted, resume_alone
@@ -307,7 +307,7 @@ def skip_from(run: RunDir, step: int | None) -> Iterator[list[str]]:
     if step is None:
         yield []
         return
-    number, _ = submissions.newest_claim(run)
+    number, _ = claims.newest_claim(run)
     moved: list[tuple[Path, Path]] = []
     try:
         for entry in find_skipped(run, step):

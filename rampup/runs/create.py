@@ -18,8 +18,8 @@ from rampup.config.recipes import program_of as recipe_program
 from rampup.core import processes, software
 from rampup.core.engines import is_target
 from rampup.core.spec import RunSpec
+from rampup.rundir import claims, find
 from rampup.rundir import files as rundir
-from rampup.rundir import find, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import versions
 from rampup.runs.code import Snapshot, take
@@ -108,7 +108,7 @@ def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
         script=plan.script,
         user_file=spec.config_file,
     )
-    submissions.claim_first(made)
+    claims.claim_first(made)
 
 
 def is_builtin(folder: str) -> bool:

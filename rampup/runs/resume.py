@@ -19,13 +19,13 @@ from rampup.config.clusters import load as load_cluster
 from rampup.config.clusters import of_run
 from rampup.config.recipes import load as load_recipe
 from rampup.config.recipes import read as read_recipe
-from rampup.config.tables import RESOURCES, Table
+from rampup.config.setting_tables import RESOURCES, Table
 from rampup.config.targets import lightning as targets
 from rampup.core import software
 from rampup.core.engines import is_target
 from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSpec
 from rampup.errors import Refused
-from rampup.rundir import locks, records, submissions
+from rampup.rundir import claims, locks, records
 from rampup.rundir.files import RunDir
 from rampup.runs.create import (
     Take,
@@ -171,11 +171,11 @@ def start_again(run: RunDir, fresh_s: float = 0.0) -> Iterator[None]:
 def claim_next(run: RunDir, fresh_s: float = 0.0) -> None:
     """Claim the next start of a run that has ended. Of two processes that see the same end, one gets
     the number, whatever became of their locks."""
-    number, _ = submissions.newest_claim(run)
-    if submissions.is_being_started(run):
-        raise submissions.refuse_second(run)
+    number, _ = claims.newest_claim(run)
+    if claims.is_being_started(run):
+        raise claims.refuse_second(run)
     refuse_unless_ended(run, fresh_s)
-    submissions.claim(run, number + 1)
+    claims.claim(run, number + 1)
 
 
 @contextlib.contextmanager
@@ -183,7 +183,7 @@ def rollback_on_error(run: RunDir) -> Iterator[None]:
     """Put back the settings of a run, its script and its code as submitted if it was not started.
     Where a job may exist they stay: it is going to read them."""
     files = [run.config_file, run.job_script, run.env_file]
-    number, _ = submissions.newest_claim(run)
+    number, _ = claims.newest_claim(run)
     before = {path: path.read_text(encoding="utf-8") for path in files if path.exists()}
     others = set(run.path.glob("code-before-*"))
     try:
@@ -203,10 +203,10 @@ def rollback_on_error(run: RunDir) -> Iterator[None]:
 
 def may_be_submitted(run: RunDir, number: int) -> bool:
     """Whether a scheduler may have a job of this start, or somebody else has begun a later one."""
-    if submissions.newest_claim(run)[0] != number:
+    if claims.newest_claim(run)[0] != number:
         return True
     rows = run.control()
-    if submissions.find_open(rows) is not None:
+    if claims.find_open(rows) is not None:
         return True
     mine = [row for row in rows if row.get("number") == number]
     return bool(mine) and mine[-1].get("what") == "submitted" and not mine[-1].get("waits")

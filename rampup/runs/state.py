@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rampup.config.clusters import of_run
 from rampup.core import processes
 from rampup.errors import RampupError
-from rampup.rundir import clocks, submissions
+from rampup.rundir import claims, clocks
 from rampup.rundir.failures import explain_failure
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_bytes
@@ -270,7 +270,7 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     has_no_record = newest is not None and newest.has_no_record()
     torn = f"attempts/{newest.number}/attempt.json, {TORN}" if newest is not None else ""
     if submitted is None:
-        if submissions.is_being_started(run) or is_older_and_young(run):
+        if claims.is_being_started(run) or is_older_and_young(run):
             return State("pending")
         if has_no_record:
             return State("failed", None, f"{torn}, and so is control.jsonl")
@@ -290,7 +290,7 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
 
 def is_older_and_young(run: RunDir) -> bool:
     """Whether a rampup that did not claim its starts (0.1.0) may just be submitting the run."""
-    number, _ = submissions.newest_claim(run)
+    number, _ = claims.newest_claim(run)
     return number == 0 and 0 <= time.time() - run.run.get("created", 0) < SUBMITTED_WITHIN_S
 
 

@@ -5,7 +5,7 @@ import time
 
 from rampup.config.clusters import of_run
 from rampup.errors import Refused, SchedulerError
-from rampup.rundir import submissions
+from rampup.rundir import claims
 from rampup.rundir.files import RunDir
 from rampup.runs.state import find_job, observe
 from rampup.runs.submissions import find_submissions
@@ -67,7 +67,7 @@ def wait_for_submission(run: RunDir) -> None:
 
 
 def is_being_submitted(run: RunDir) -> bool:
-    asked = submissions.find_open(run.control())
-    return submissions.is_being_started(run) or (
-        asked is not None and submissions.is_in_progress(asked, run.control_file)
+    asked = claims.find_open(run.control())
+    return claims.is_being_started(run) or (
+        asked is not None and claims.is_in_progress(asked, run.control_file)
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rampup.config.clusters import of_run
 from rampup.errors import Refused, SchedulerError
-from rampup.rundir import clocks, submissions
+from rampup.rundir import claims, clocks
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 from rampup.schedulers import find_scheduler
@@ -35,10 +35,10 @@ def find_submissions(
     for run, facts in runs:
         if facts.get("outcome") == "completed":
             continue
-        asked = submissions.find_open(run.control())
+        asked = claims.find_open(run.control())
         if asked is None:
             continue
-        if submissions.is_in_progress(asked, run.control_file):
+        if claims.is_in_progress(asked, run.control_file):
             found[run.path] = "it is being submitted"
         elif not is_own(run):
             found[run.path] = "its submission was interrupted; only its owner can look for its job"
@@ -75,7 +75,7 @@ def record_found_jobs(cluster: str, lost: Sequence[Lost], patient: bool) -> None
                 scheduler.cancel_jobs(
                     profile, asked.get("job_name", ""), find_extra(asked, fresh, lost)
                 )
-                submissions.record_submitted(run, {"scheduler": scheduler.name, **asked}, fresh[0])
+                claims.record_submitted(run, {"scheduler": scheduler.name, **asked}, fresh[0])
             elif clocks.age_of_file(run.control_file) > NEVER_CAME_S:
                 why = f"{scheduler.title} knows no job of that name"
                 run.record("not submitted", number=asked.get("number"), why=why)
@@ -88,7 +88,7 @@ def find_extra(asked: Record, fresh: Sequence[str], lost: Sequence[Lost]) -> lis
     mine = together if asked.get("packed") else [it for it in together if it[1] is asked]
     if any(has_begun_after(*it) for it in mine):
         return []
-    return [submissions.name_job(asked, job) for job in fresh[1:]]
+    return [claims.name_job(asked, job) for job in fresh[1:]]
 
 
 def has_begun_after(run: RunDir, asked: Record) -> bool:

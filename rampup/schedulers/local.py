@@ -14,11 +14,11 @@ from typing import Any
 from rampup.core import processes
 from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import SchedulerError
-from rampup.rundir import records, submissions
+from rampup.rundir import claims, records
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 from rampup.schedulers.base import NO_SHARE, Command, JobRef, Scheduler
-from rampup.schedulers.gate import Gate
+from rampup.schedulers.held_start import Gate
 
 CANCEL_WAIT_S = 45.0
 """A run that saves before it ends may take so long."""
@@ -86,7 +86,7 @@ def start_supervisor(
 def start_recorded(run: RunDir, gate: Gate, **facts: Any) -> None:
     """Write down which process has the run, then let it go. Without the record there is no run."""
     try:
-        start = submissions.describe_start(run)
+        start = claims.describe_start(run)
         run.record("submitted", durable=True, **start, **facts, **gate.identify())
     except BaseException as error:
         gate.kill()
@@ -104,7 +104,7 @@ def wait_for_start(run: RunDir, launcher: subprocess.Popen[bytes], before_us: in
         readable, _, _ = select.select([launcher.stderr], [], [], 0.02)
         if readable and launcher.poll() is not None:
             said = launcher.stderr.read().decode(errors="replace").strip()
-            number, _ = submissions.newest_claim(run)
+            number, _ = claims.newest_claim(run)
             run.record("not submitted", number=number, why="its launcher ended at once")
             raise SchedulerError(
                 f"the launcher of {run.id} ended at once: {said[-500:]}", f"see {run.path}"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rampup.core import processes
 from rampup.diagnose.preflight import accept_alike
 from rampup.errors import RampupError, SchedulerError
-from rampup.rundir import submissions
+from rampup.rundir import claims
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.plan import make_plan
@@ -62,7 +62,7 @@ class Here:
             if not is_new:
                 resume.claim_next(run, fresh_s=2.0)
                 resume.end_leftovers(run)
-            start, who = submissions.describe_start(run), processes.identify(os.getpid())
+            start, who = claims.describe_start(run), processes.identify(os.getpid())
             run.record("submitted", scheduler="local", waits=True, **start, **who)
 
     def go(self, interrupted: Sequence[int]) -> None:

@@ -17,8 +17,8 @@ from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.diagnose.preflight import accept_alike, preflight, preflight_alike
 from rampup.errors import RampupError, Refused, Rejected, SchedulerError
+from rampup.rundir import claims, records
 from rampup.rundir import find as runs
-from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
 from rampup.runs.create import plan_new_run
@@ -227,25 +227,25 @@ class Launch(Struct, frozen=True):
             **({"packed": True} if self.way.at_once else {}),
         }
         asked = [
-            {**submissions.describe_start(run), "task": task, **shared}
+            {**claims.describe_start(run), "task": task, **shared}
             for task, run in enumerate(batch.runs)
         ]
 
         def announce(program: records.Record) -> None:
             for run in batch.runs:
-                submissions.find_own_claim(run)  # refuses: we may have been away for long
+                claims.find_own_claim(run)  # refuses: we may have been away for long
             for run, mine in zip(batch.runs, asked, strict=True):
-                submissions.record_submitting(run, mine, program)
+                claims.record_submitting(run, mine, program)
 
         try:
-            with submissions.reserved_room(batch.runs[0], len(batch.runs)):
+            with claims.reserved_room(batch.runs[0], len(batch.runs)):
                 job = batch.group.scheduler.submit_script(cluster, file, name, announce)
         except Rejected as error:
             for run, mine in zip(batch.runs, asked, strict=True):
                 run.record("not submitted", number=mine["number"], why=error.message)
             raise
         for run, mine in zip(batch.runs, asked, strict=True):
-            submissions.keep_submitted(run, mine, job)
+            claims.keep_submitted(run, mine, job)
         return job
 
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from rampup.core.spec import RunSpec
 from rampup.diagnose.preflight import accept_alike
 from rampup.errors import Refused, UsageError, nearest
+from rampup.rundir import claims
 from rampup.rundir import find as runs
-from rampup.rundir import submissions
 from rampup.rundir.files import RunDir, hidden_directory
 from rampup.runs import resume
 from rampup.runs.create import making_run, plan_new_run
@@ -159,7 +159,7 @@ def is_claimed(other: Path) -> bool:
     """Return whether a run is being made, or exists. In this order: it may be finished between the
     two looks."""
     hidden = RunDir(hidden_directory(other))
-    return submissions.is_being_started(hidden) or other.exists()
+    return claims.is_being_started(hidden) or other.exists()
 
 
 def rebuild_spec(run: RunDir, spec: RunSpec) -> RunSpec:

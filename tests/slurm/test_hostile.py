@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.core.spec import Cluster, Resources, RunSpec
-from rampup.schedulers.slurm.script import render
+from rampup.schedulers.slurm.job_script import render
 
 ARGUMENTS = [
     'it\'s "quoted" \\ twice\\\\',

@@ -95,11 +95,10 @@ def test_a_slow_controller_is_no_reason_for_a_second_job(odd: Any, sandbox: Sand
     check_one_job(odd, sandbox, "slow")
 
 
-def test_killed_before_sbatch_has_reached_slurm(odd: Any, sandbox: Sandbox) -> None:
+def test_killed_before_sbatch_has_reached_slurm(odd: Any, sandbox: Sandbox, tmp_path: Path) -> None:
     """sbatch outlives its caller: until it has ended nobody may say that there is no job."""
     process = begin(odd, "slow before", *run_words(sandbox, "early"))
-    files = "*-early-*/control.jsonl"
-    sandbox.wait_for(lambda: list(odd.runs.glob(files)), "it is being submitted")
+    sandbox.wait_for((tmp_path / "bin" / "sbatch.began").exists, "sbatch has begun")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert find_run(odd, "early")["state"] == "pending"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rampup.config import clusters as load
 from rampup.core.spec import Cluster, Resources, RunSpec
 from rampup.schedulers import SCHEDULERS
-from rampup.schedulers.slurm import script as slurm_script
+from rampup.schedulers.slurm import job_script as slurm_script
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 RUN_DIR = Path("/shared/runs/20260102-030405-mnist-abc234")

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rampup.config.tables import check_value
+from rampup.config.setting_tables import check_value
 from rampup.config.targets import keras as keras_targets
 from rampup.config.targets.signatures import Found, Source, locate, needed_packages, read_class
 from rampup.core.engines.lightning import (

@@ -18,7 +18,7 @@ from rampup.diagnose.why.logs import clean
 from rampup.diagnose.why.measured import read_count
 from rampup.rundir.files import slurm_log_name
 from rampup.rundir.records import read_json, read_jsonl
-from rampup.schedulers.slurm.options import clock
+from rampup.schedulers.slurm.sbatch_options import clock
 
 PACKAGES = {
     "PIL": "pillow",

@@ -18,7 +18,7 @@ from rampup.drill import run_processes
 from rampup.drill.fault_run import FaultRun, Impossible, Lost, TooLate
 from rampup.rundir import checkpoints
 from rampup.runs import stop
-from rampup.schedulers.slurm.options import clock
+from rampup.schedulers.slurm.sbatch_options import clock
 
 Found = TypeVar("Found")
 SAVE_WITHIN_S = 120.0

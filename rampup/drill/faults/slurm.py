@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rampup.core.units import parse_time_limit_s
 from rampup.drill.fault_run import FaultRun, TooLate
 from rampup.errors import SchedulerError
-from rampup.schedulers.slurm.options import clock
+from rampup.schedulers.slurm.sbatch_options import clock
 
 DEFAULT_LIMIT = "0:30:00"
 LEAD_S = 60

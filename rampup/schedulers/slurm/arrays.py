@@ -15,8 +15,8 @@ from rampup.core.shell import fill
 from rampup.core.spec import Cluster, RunSpec
 from rampup.rundir.files import slurm_log_name
 from rampup.schedulers.slurm import site as slurm_site
-from rampup.schedulers.slurm.options import directive, log_pattern, options_of
-from rampup.schedulers.slurm.script import SCRIPTS
+from rampup.schedulers.slurm.job_script import SCRIPTS
+from rampup.schedulers.slurm.sbatch_options import directive, log_pattern, options_of
 
 DEFAULT_SIZE = 1001
 OF_ONE_RUN = ("job-name", "output", "open-mode")

@@ -18,7 +18,7 @@ from rampup.errors import SchedulerError, nearest
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm import storage as shared_storage
 from rampup.schedulers.slurm.commands import call
-from rampup.schedulers.slurm.options import clock, options_of
+from rampup.schedulers.slurm.sbatch_options import clock, options_of
 from rampup.schedulers.slurm.site import Nodes, Partition
 
 Trial = subprocess.CompletedProcess[str]

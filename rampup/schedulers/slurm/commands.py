@@ -8,7 +8,7 @@ from subprocess import PIPE
 
 from rampup.core.spec import Cluster
 from rampup.errors import SchedulerError
-from rampup.schedulers.gate import Gate
+from rampup.schedulers.held_start import Gate
 
 FOREIGN = (
     "SLURM_",

@@ -20,8 +20,8 @@ from rampup.errors import SchedulerError
 from rampup.schedulers.slurm import check as slurm
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm import survey as slurm_survey
-from rampup.schedulers.slurm.options import options_of
-from rampup.schedulers.slurm.script import render
+from rampup.schedulers.slurm.job_script import render
+from rampup.schedulers.slurm.sbatch_options import options_of
 from rampup.schedulers.slurm.site import Associations, Host, Nodes, Partition
 
 FOR_TRIALS = re.compile(r"debug|devel|test|short|express", re.IGNORECASE)

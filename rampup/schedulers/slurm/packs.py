@@ -21,8 +21,8 @@ from rampup.errors import Refused
 from rampup.launchers import find_launcher
 from rampup.schedulers.slurm.arrays import OF_ONE_RUN
 from rampup.schedulers.slurm.commands import SIZES
-from rampup.schedulers.slurm.options import directive, log_pattern, options_of
-from rampup.schedulers.slurm.script import SCRIPTS, ask, clock, requeue
+from rampup.schedulers.slurm.job_script import SCRIPTS, ask, clock, requeue
+from rampup.schedulers.slurm.sbatch_options import directive, log_pattern, options_of
 
 MEMORY = re.compile(r"(\d+)([KMGTP]?)B?", re.IGNORECASE)
 

@@ -14,7 +14,7 @@ from rampup.errors import SchedulerError
 from rampup.rundir.files import RunDir, slurm_log_name
 from rampup.rundir.records import Record
 from rampup.schedulers.base import NO_SHARE, Answer, Canceller, Job, JobRef, Scheduler, Usage
-from rampup.schedulers.gate import Gate
+from rampup.schedulers.held_start import Gate
 from rampup.schedulers.local import start_recorded
 from rampup.schedulers.slurm import query, submit
 from rampup.schedulers.slurm.commands import SIZES
@@ -28,7 +28,7 @@ class Slurm(Scheduler):
     logs = slurm_log_name("*")
 
     def render_script(self, spec: RunSpec, run_dir: Path) -> str:
-        from rampup.schedulers.slurm.script import render
+        from rampup.schedulers.slurm.job_script import render
 
         return render(spec, run_dir)
 
@@ -37,7 +37,7 @@ class Slurm(Scheduler):
     ) -> subprocess.Popen[bytes] | None:
         if self.is_inside(spec.cluster):
             return start_in_allocation(run, spec.cluster, share)
-        from rampup.schedulers.slurm.options import job_name
+        from rampup.schedulers.slurm.sbatch_options import job_name
 
         submit.submit(run, spec.cluster, job_name(spec, run.id))
         return None
@@ -94,7 +94,7 @@ class Slurm(Scheduler):
 
     def find_unsaid(self, spec: RunSpec, run_dir: Path) -> list[str]:
         from rampup.schedulers.slurm.check import TRY_ID
-        from rampup.schedulers.slurm.options import options_of
+        from rampup.schedulers.slurm.sbatch_options import options_of
 
         given = options_of(spec, run_dir, TRY_ID)
         return [key for key in spec.cluster.needs if key not in given]

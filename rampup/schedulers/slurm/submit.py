@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rampup.core.spec import Cluster
 from rampup.errors import Rejected, SchedulerError
-from rampup.rundir import submissions
+from rampup.rundir import claims
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 from rampup.schedulers.slurm.commands import Done, SchedulerTimeout, call, finish, prepare
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
 def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
     """Submit the script of a run, and return the id of its one job. The caller has claimed the
     start of the run."""
-    start = submissions.describe_start(run)
+    start = claims.describe_start(run)
     number = start["number"]
     asked = {
         **start,
@@ -75,16 +75,16 @@ def submit(run: RunDir, cluster: Cluster, job_name: str) -> str:
     }
 
     def announce(program: Record) -> None:
-        submissions.find_own_claim(run)  # refuses: we may have been away for long
-        submissions.record_submitting(run, asked, program)
+        claims.find_own_claim(run)  # refuses: we may have been away for long
+        claims.record_submitting(run, asked, program)
 
     try:
-        with submissions.reserved_room(run):
+        with claims.reserved_room(run):
             job = submit_script(cluster, run.job_script, job_name, set(run.jobs()), announce)
     except Rejected as error:
         run.record("not submitted", number=number, why=error.message)
         raise
-    submissions.keep_submitted(run, asked, job)
+    claims.keep_submitted(run, asked, job)
     return job
 
 

@@ -16,8 +16,8 @@ from rampup.errors import RampupError, SchedulerError, nearest
 from rampup.schedulers.slurm import check as slurm
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm import storage as shared_storage
-from rampup.schedulers.slurm.options import clock, options_of
-from rampup.schedulers.slurm.script import render
+from rampup.schedulers.slurm.job_script import render
+from rampup.schedulers.slurm.sbatch_options import clock, options_of
 from rampup.schedulers.slurm.site import Associations, Nodes, Partition
 
 START = re.compile(r"to start at (\S+)")

@@ -13,7 +13,7 @@ from rampup.core import software
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import SchedulerError
-from rampup.rundir import submissions
+from rampup.rundir import claims
 from rampup.rundir.files import RunDir
 from rampup.schedulers.base import NO_SHARE, Command, JobRef, Scheduler
 from rampup.schedulers.local import (
@@ -90,9 +90,9 @@ def start_thread(run: RunDir) -> None:
     from rampup.schedulers.spark.driver import Driver
 
     context = sessions.find_context(sessions.find_active())
-    number, _ = submissions.newest_claim(run)
+    number, _ = claims.newest_claim(run)
     attempt = run.claim_attempt()
-    facts = submissions.describe_process()
+    facts = claims.describe_process()
     run.record(
         "submitted", durable=True, number=number, scheduler=Spark.name, driver=THREAD, **facts
     )

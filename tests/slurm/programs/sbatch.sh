@@ -4,7 +4,7 @@
 if [ -n "$ODD_SEEN" ]; then echo sbatch >> "$ODD_SEEN"; fi
 case "$*" in *--test-only*) exec /usr/bin/sbatch "$@" ;; esac
 case $ODD_SBATCH in
-  "slow before") sleep "${ODD_SLOW_S:-3}"; exec /usr/bin/sbatch "$@" ;;
+  "slow before") touch "$0.began"; sleep "${ODD_SLOW_S:-3}"; exec /usr/bin/sbatch "$@" ;;
   "slow after") /usr/bin/sbatch "$@"; sleep "${ODD_SLOW_S:-3}" ;;
   "dies before") kill -9 $$ ;;
   "dies") /usr/bin/sbatch "$@" > /dev/null; kill -9 $$ ;;

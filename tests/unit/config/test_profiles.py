@@ -11,7 +11,7 @@ from rampup.config import clusters as load
 from rampup.core.spec import Cluster
 from rampup.errors import Refused
 from rampup.schedulers import find_scheduler
-from rampup.schedulers.slurm.options import options_of
+from rampup.schedulers.slurm.sbatch_options import options_of
 from unit.job_scripts import FULL, GOLDEN, PROFILE_CASES, kept, make_spec, profiles, render
 
 FOLDER = GOLDEN / "slurm" / "profiles"

@@ -187,7 +187,7 @@ def test_a_recipe_without_the_setting_is_not_told_to_change_it() -> None:
 
 
 def test_the_settings_that_are_advised_exist() -> None:
-    from rampup.config.tables import CHECKPOINT
+    from rampup.config.setting_tables import CHECKPOINT
     from rampup.core.engines.torch import TORCH
 
     words = {word.partition("=")[0] for case in CASES for word in case[2].split() if "=" in word}

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rampup.errors import Refused
+from rampup.rundir import claims, records
 from rampup.rundir import files as rundir
-from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs.checkpoints import skip_from
 from rampup.runs.resume import rollback_on_error
-from rampup.schedulers.gate import Gate
+from rampup.schedulers.held_start import Gate
 from rampup.schedulers.local import start_recorded
 
 
@@ -21,16 +21,16 @@ from rampup.schedulers.local import start_recorded
 def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / "20260101-000000-it-abc234")
     with rundir.create_run(made.path, {"id": "abc234"}) as hidden:
-        submissions.claim_first(hidden)
+        claims.claim_first(hidden)
         records.write_new(hidden.config_file, {"name": "before"})
     return made
 
 
 def take_over(run: RunDir) -> None:
     """Claim the next start as a process of another host does, and write what it is to do."""
-    number = submissions.newest_claim(run)[0] + 1
-    other = {**submissions.describe_process(), "host": "elsewhere"}
-    records.write_json(submissions.claim_file(run, number), other)
+    number = claims.newest_claim(run)[0] + 1
+    other = {**claims.describe_process(), "host": "elsewhere"}
+    records.write_json(claims.claim_file(run, number), other)
     records.write_json(run.config_file, {"name": "theirs"})
 
 

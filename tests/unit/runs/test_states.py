@@ -9,13 +9,13 @@ import pytest
 
 from rampup.core import processes
 from rampup.core.spec import Cluster
+from rampup.rundir import claims, records
 from rampup.rundir import files as rundir
-from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.runs import state as states
 from rampup.runs import submissions as lost_submissions
 from rampup.schedulers.base import job_key
-from rampup.schedulers.gate import Gate
+from rampup.schedulers.held_start import Gate
 from rampup.schedulers.local import start_recorded
 from rampup.schedulers.slurm import query as slurm_query
 from rampup.schedulers.slurm import submit
@@ -234,7 +234,7 @@ def test_of_two_jobs_of_a_lost_answer_one_stays(
     said: list[str] = []
     monkeypatch.setattr(submit, "cancel_jobs", lambda cluster, name, jobs: said.extend(jobs))
     told(run, monkeypatch, ("7", "PENDING"))
-    kept = [submissions.name_job(asked, "7")]
+    kept = [claims.name_job(asked, "7")]
     assert said == ended and [job for job in run.jobs() if job != "6"] == kept
 
 

@@ -21,7 +21,7 @@ from rampup.core.spec import Resources
 from rampup.errors import RampupError, Refused
 from rampup.rundir.records import read_json, write_json
 from rampup.runs.plan import find_program, make_config
-from rampup.schedulers.slurm.options import LONGEST, directive
+from rampup.schedulers.slurm.sbatch_options import LONGEST, directive
 from unit.job_scripts import RUN_DIR, make_spec, render
 
 BYTES = "\udcff"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rampup.errors import Refused
 from rampup.launchers import find_launcher
-from rampup.schedulers.slurm import script as slurm_script
+from rampup.schedulers.slurm import job_script as slurm_script
 from unit.job_scripts import CASES, RUN_DIR, kept, make_spec, render
 
 

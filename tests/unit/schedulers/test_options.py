@@ -3,7 +3,7 @@
 import pytest
 
 from rampup.errors import Refused
-from rampup.schedulers.slurm.options import FLAGS, OWN, clock, directive, options_of
+from rampup.schedulers.slurm.sbatch_options import FLAGS, OWN, clock, directive, options_of
 from unit.job_scripts import RUN_DIR, make_spec
 
 

@@ -15,8 +15,8 @@ import pytest
 from rampup.config.resolve import Request, resolve
 from rampup.core import software
 from rampup.core.units import parse_time_limit_s
-from rampup.schedulers.slurm.options import clock
-from rampup.schedulers.slurm.script import render
+from rampup.schedulers.slurm.job_script import render
+from rampup.schedulers.slurm.sbatch_options import clock
 from unit.job_scripts import RUN_DIR
 
 K80 = ["GCC/10.3.0", "OpenMPI/4.1.1"]

@@ -9,8 +9,8 @@ import pytest
 
 from rampup.core.spec import Cluster
 from rampup.errors import Refused, SchedulerError
+from rampup.rundir import claims, records
 from rampup.rundir import files as rundir
-from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.schedulers.slurm import submit as slurm
 from rampup.schedulers.slurm.commands import call, clean_environment
@@ -165,7 +165,7 @@ def test_a_refusal_of_a_second_try_does_not_say_that_there_is_no_job(
         return
     with pytest.raises(SchedulerError, match="QOSMaxSubmitJobPerUserLimit"):
         slurm.submit(run, CLUSTER, "it-abc234")
-    assert submissions.find_open(run.control()) is not None, "the job may still come"
+    assert claims.find_open(run.control()) is not None, "the job may still come"
 
 
 @pytest.mark.parametrize("words", ["Message receive failure", "Unexpected message received"])
@@ -184,10 +184,10 @@ def test_who_was_away_and_has_lost_the_start_submits_nothing(
 ) -> None:
     """Another host takes a start over that seems to be abandoned; the first process comes back."""
     calls = programs(sbatch="echo 4711")
-    submissions.claim(run, 1)
-    submissions.claim(run, 2)
-    other = {**records.read_json(submissions.claim_file(run, 2)), "host": "elsewhere"}
-    records.write_json(submissions.claim_file(run, 2), other)
+    claims.claim(run, 1)
+    claims.claim(run, 2)
+    other = {**records.read_json(claims.claim_file(run, 2)), "host": "elsewhere"}
+    records.write_json(claims.claim_file(run, 2), other)
     with pytest.raises(Refused, match="is being started by another process"):
         slurm.submit(run, CLUSTER, "it-abc234")
     assert not calls.exists() and run.control() == []

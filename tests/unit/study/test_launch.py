@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rampup.errors import Refused
+from rampup.rundir import claims, records
 from rampup.rundir import files as rundir
-from rampup.rundir import records, submissions
 from rampup.rundir.files import RunDir
 from rampup.study.code import SharedCode
 from rampup.study.grid import Point
@@ -21,7 +21,7 @@ def make_runs(root: Path) -> list[RunDir]:
     made = [RunDir(root / f"20260101-000000-it-aaa22{number}") for number in range(3)]
     for run in made:
         with rundir.create_run(run.path, {"id": run.id}, alone=False) as hidden:
-            submissions.claim_first(hidden)
+            claims.claim_first(hidden)
     return made
 
 
@@ -43,9 +43,9 @@ def test_a_run_that_somebody_else_has_taken_over(
         assert [run.jobs() for run in runs] == (
             [["7_0"], ["7_1"], ["7_2"]] if at_once is None else [["7"]] * 3
         )
-        other = {**submissions.describe_process(), "host": "elsewhere"}
-        records.write_json(submissions.claim_file(runs[1], 2), other)
+        other = {**claims.describe_process(), "host": "elsewhere"}
+        records.write_json(claims.claim_file(runs[1], 2), other)
         with pytest.raises(Refused, match=f"run {runs[1].id} is being started"):
             launch.submit(batch)
     assert (tmp_path / "calls").read_text() == "called\n"
-    assert all(submissions.find_open(run.control()) is None for run in runs)
+    assert all(claims.find_open(run.control()) is None for run in runs)

@@ -11,7 +11,7 @@ import pytest
 
 from rampup.core import processes
 from rampup.errors import Refused
-from rampup.rundir import records, submissions
+from rampup.rundir import claims, records
 from rampup.rundir.files import RunDir, hidden_directory
 from rampup.study.code import SharedCode
 from rampup.study.grid import Point
@@ -32,7 +32,7 @@ def begin(root: Path, name: str) -> RunDir:
     run = RunDir(root / f"20261116-045608-it-{name}")
     hidden = RunDir(hidden_directory(run.path))
     hidden.path.mkdir(parents=True)
-    submissions.claim_first(hidden)
+    claims.claim_first(hidden)
     return run
 
 
@@ -57,13 +57,13 @@ def test_a_run_that_is_finished_between_two_looks_has_its_point(
     study = Study("it", tmp_path)
     first, second = begin(tmp_path, "aaaaaa"), begin(tmp_path, "bbbbbb")
     claim_point(study, POINT, first)
-    look = submissions.is_being_started
+    look = claims.is_being_started
 
     def finish_and_look(hidden: RunDir) -> bool:
         show(first)
         return look(hidden)
 
-    monkeypatch.setattr(submissions, "is_being_started", finish_and_look)
+    monkeypatch.setattr(claims, "is_being_started", finish_and_look)
     with pytest.raises(Refused, match="is being started by another process"):
         claim_point(study, POINT, second)
 
@@ -100,5 +100,5 @@ def test_a_run_that_was_removed_or_never_finished_frees_its_point(tmp_path: Path
     claim_point(study, POINT, second)
     killed = {"t": time.time(), "host": "x", "boot": "b", "pid": 1, "pid_start": 1}
     hidden = RunDir(hidden_directory(second.path))
-    records.write_json(submissions.claim_file(hidden, 1), {**killed, "host": None})
+    records.write_json(claims.claim_file(hidden, 1), {**killed, "host": None})
     claim_point(study, POINT, third)

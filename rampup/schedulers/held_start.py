@@ -19,7 +19,7 @@ from rampup.core import processes
 from rampup.rundir.records import Record
 
 SHELL = "/bin/sh"
-SCRIPT = Path(__file__).with_name("gate.sh")
+SCRIPT = Path(__file__).with_name("held_start.sh")
 
 
 class Gate:

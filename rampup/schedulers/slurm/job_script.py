@@ -20,7 +20,7 @@ from rampup.core.shell import fill
 from rampup.core.spec import RunSpec
 from rampup.errors import Refused
 from rampup.launchers import find_launcher
-from rampup.schedulers.slurm.options import directive, options_of
+from rampup.schedulers.slurm.sbatch_options import directive, options_of
 
 SCRIPTS = Path(__file__).with_name("scripts")
 
