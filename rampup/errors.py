@@ -17,7 +17,10 @@ The exit codes, and which program ends with them:
 
 code      program               meaning
 0         all                   it did what it was asked to do
-1 to 4    rampup                the errors above
+1         rampup                something failed
+2         rampup                the command line does not make sense
+3         rampup                refused: nothing was started
+4         rampup                the scheduler refused or can't be reached
 1         worker                the training failed; error-<rank>.json says why
 74        worker                the run directory can't be written (EX_IOERR)
 78        job script            the software environment is not ready (EX_CONFIG)

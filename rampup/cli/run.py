@@ -19,62 +19,37 @@ from rampup.cli.options import (
 )
 from rampup.config.clusters import find_fitting
 from rampup.config.resolve import Request, resolve
-from rampup.core.units import TIME_FORMS
+from rampup.core.resources import CLUSTER, ENVIRONMENT, SIZE, Resources, list_declared
 from rampup.errors import UsageError
 from rampup.rundir import find as runs
 
-RESOURCE_OPTIONS = {
-    "nodes": ("N", "Number of nodes."),
-    "tasks_per_node": (
-        "T",
-        "Ranks per node (default: 1; torch and Lightning: one per GPU).",
-    ),
-    "gpus_per_node": ("G", "GPUs per node."),
-    "cpus_per_task": ("C", "CPUs per rank (default: a fair share; 1 on a cluster)."),
-    "mem": ("M", "Memory per node, e.g. 16G."),
-    "time": ("T", f"Time limit: {TIME_FORMS}."),
-    "devices": ("0,1", "Which GPUs to use, by index; an empty list hides them all."),
-    "partition": ("P", "Slurm partition."),
-    "account": ("A", "Slurm account."),
-    "qos": ("Q", "Slurm quality of service."),
-    "reservation": ("R", "Slurm reservation."),
-    "constraint": ("F", "Features that the nodes must have."),
-    "exclude": ("NODES", "Nodes to avoid."),
-    "mail": ("ADDRESS", "E-mail address for Slurm's begin/end messages."),
-    "env": ("ENV", "Environment of the program: a venv's path, conda:NAME, container:IMAGE, none."),
-    "software": ("NAME", "Named module set from the site's profile; `none` loads no set."),
-}
-"""Options that are settings of [resources]: how they are shown in --help."""
-SLURM_NAMES = {
-    "nodes": ("-N",),
-    "tasks_per_node": ("--ntasks-per-node",),
-    "cpus_per_task": ("-c",),
-    "time": ("-t",),
-    "partition": ("-p",),
-    "account": ("-A",),
-    "qos": ("-q",),
-    "constraint": ("-C",),
-    "exclude": ("-x",),
-}
-"""What sbatch calls an option that means the same here."""
-RESOURCE_GROUPS = {
-    "Resources": ("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task", "mem", "time"),
-    "Cluster": (
-        *("on", "launcher", "partition", "account", "qos", "reservation", "constraint"),
-        *("exclude", "mail", "slurm"),
-    ),
-    "Environment": ("env", "software", "devices"),
-}
-"""How --help groups the options of every verb that starts runs; each verb adds its own."""
+RESOURCE_OPTIONS = {name: asked for name, _, asked, _ in list_declared(Resources) if asked.metavar}
+"""Options that are settings of [resources]."""
+NEXT_TO = {CLUSTER: (("on", "launcher"), ("slurm",))}
+"""Options of the same groups that are not resources: those before, and those behind."""
+
+
+def group_resources() -> dict[str, tuple[str, ...]]:
+    """Group the options of every verb that starts runs, for --help; each verb adds its own."""
+    grouped = {}
+    for group in (SIZE, CLUSTER, ENVIRONMENT):
+        before, behind = NEXT_TO.get(group, ((), ()))
+        own = [name for name, asked in RESOURCE_OPTIONS.items() if asked.group == group]
+        grouped[group] = (*before, *own, *behind)
+    return grouped
+
+
+RESOURCE_GROUPS = group_resources()
 
 
 def resource_options(function: Callable[..., int]) -> Callable[..., int]:
     """All of them, and --slurm for what else sbatch knows."""
     about = "Any other option of sbatch; may be repeated."
     function = click.option("--slurm", multiple=True, metavar="KEY=VALUE", help=about)(function)
-    for name, (metavar, about) in reversed(RESOURCE_OPTIONS.items()):
-        names = (f"--{name.replace('_', '-')}", *SLURM_NAMES.get(name, ()))
-        function = click.option(name, *names, metavar=metavar, help=about)(function)
+    for name, asked in reversed(RESOURCE_OPTIONS.items()):
+        names = (f"--{name.replace('_', '-')}", *asked.slurm)
+        about = f"{asked.help[0].upper()}{asked.help[1:]}."
+        function = click.option(name, *names, metavar=asked.metavar, help=about)(function)
     return function
 
 

@@ -1,7 +1,7 @@
 """Tables of settings: read from TOML, and filled layer by layer, each value with its origin.
 
-[resources] and [checkpoint] are declared here; the keys of [train] come from the engine and the
-recipe. A value of a file is checked with `check_value`, text of the command line is read with
+[checkpoint] is declared here, [resources] in core/resources.py; the keys of [train] come from the
+engine and the recipe. A value of a file is checked with `check_value`, text of the command line is read with
 `parse_value`. An unknown key is answered with the setting that other tools call by that name.
 resolve.py, recipes.py and clusters.py call this.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rampup.core.resources import Resources, describe_settings
 from rampup.core.spec import Setting, Value
-from rampup.core.units import TIME_FORMS
 from rampup.errors import Refused, nearest
 
 CHECKPOINT = {
@@ -24,33 +24,7 @@ CHECKPOINT = {
     ),
     "keep": Setting("int", 2, "how many of the newest to keep, in addition to the best", low=2),
 }
-RESOURCES = {
-    "nodes": Setting("int", 1, "number of nodes"),
-    "tasks_per_node": Setting("int", 1, "ranks per node"),
-    "gpus_per_node": Setting("int", 0, "GPUs per node", low=0),
-    "cpus_per_task": Setting("int", None, "CPUs per rank", low=1, optional=True),
-    "time": Setting("str", None, f"time limit: {TIME_FORMS}", optional=True),
-    "mem": Setting("str", None, "memory per node, e.g. 16G", optional=True),
-    "partition": Setting("str", None, "Slurm partition", optional=True),
-    "account": Setting("str", None, "Slurm account", optional=True),
-    "qos": Setting("str", None, "Slurm quality of service", optional=True),
-    "reservation": Setting("str", None, "Slurm reservation", optional=True),
-    "constraint": Setting("str", None, "features that nodes must have", optional=True),
-    "exclude": Setting("str", None, "nodes to avoid", optional=True),
-    "lead_s": Setting(
-        "int", 180, "seconds before the time limit to save and stop; at most a quarter of it", low=1
-    ),
-    "requeues": Setting("int", 50, "how many times to restart after a time limit", low=0),
-    "mail": Setting("str", None, "e-mail address for Slurm's begin/end messages", optional=True),
-    "env": Setting(
-        "str", "", "environment of the program: a venv's path, conda:NAME, container:IMAGE, none"
-    ),
-    "software": Setting("str", "", "named module set from the site's profile, or none"),
-    "slurm": Setting("list", [], "further sbatch options, each KEY=VALUE"),
-    "devices": Setting(
-        "list", None, "which GPUs, by index; an empty list hides them all", optional=True
-    ),
-}
+RESOURCES = describe_settings(Resources)
 
 PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),

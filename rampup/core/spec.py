@@ -9,138 +9,109 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-Value = None | bool | int | float | str | list["Value"]
-"""What a setting may hold: what TOML can say, and None for `not set`."""
+from rampup.core.declared import Every, Setting, SettingType, Value
+from rampup.core.resources import Resources
 
-SettingType = Literal["int", "float", "number", "str", "bool", "list", "any"]
-"""`number`: whole or not, as it is typed. `any`: what it looks like, for arguments that do not say
-their type."""
-
-
-class Setting(Struct, frozen=True):
-    """One key of `[train]`: its type, default and the line of help that `recipe show` prints."""
-
-    type: SettingType
-    default: Value
-    help: str = ""
-    choices: tuple[str, ...] = ()
-    low: float | None = None
-    """The smallest value that makes sense, inclusive."""
-    optional: bool = False
-    """May be `none`."""
-    origin: str = "default"
-    """Who set the default: the engine, or a recipe.toml."""
-
-
-class Every(Struct, frozen=True):
-    """How often checkpoints are written. `auto` chooses by what they cost."""
-
-    unit: Literal["auto", "never", "steps", "epochs", "seconds"]
-    number: int = 0
-
-
-class Resources(Struct, frozen=True, kw_only=True):
-    """What a run asks for. The names are Slurm's own."""
-
-    nodes: int = 1
-    tasks_per_node: int = 1
-    gpus_per_node: int = 0
-    cpus_per_task: int | None = None
-    mem: str | None = None
-    time: str | None = None
-    devices: list[int] | None = None
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    reservation: str | None = None
-    constraint: str | None = None
-    exclude: str | None = None
-    mail: str | None = None
-    env: str = ""
-    """What the program runs in: the path of a venv, conda:NAME, container:IMAGE, none; empty: as
-    the site says."""
-    software: str = ""
-    """Which of the site's lists of modules to load, or none; empty: as the site says."""
-    lead_s: int = 180
-    """How long before the time limit the ranks save and stop; at most a quarter of the limit."""
-    requeues: int = 50
-    """How often a run is started again after a time limit. Preemptions and lost nodes do not
-    count."""
-    slurm: list[str] = []
-    """Further sbatch options, each KEY=VALUE."""
-
-    @property
-    def world_size(self) -> int:
-        return self.nodes * self.tasks_per_node
+__all__ = [
+    "Cluster",
+    "Every",
+    "FunctionInfo",
+    "Needs",
+    "RecipeInfo",
+    "Resources",
+    "RunSpec",
+    "Setting",
+    "SettingType",
+    "Translation",
+    "Value",
+]
 
 
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A site: one TOML file. `local` is one of them."""
+    """A site: one TOML file. `local` is one of them.
+
+    The text below each key is its help: tools/reference.py makes the page of the profile keys from
+    it.
+    """
 
     name: str
+    """the name of the profile: that of its file"""
     about: str = ""
+    """a description of one line"""
     scheduler: str = "local"
+    """`slurm`, `spark` or `local`"""
     launcher: str = "spawn"
+    """how ranks are started: `srun`, `torchrun`, `mpirun`, `pmix`; on local `spawn`, `mpirun`; on spark `barrier`"""
     max_nodes: int | None = None
+    """the most nodes that a run may ask for; larger requests are refused"""
     max_tasks_per_node: int | None = None
+    """the most ranks per node; larger requests are refused"""
     hostnames: list[str] = []
-    """Patterns for the names of its nodes: `--on auto` finds the site by them."""
+    """names of the cluster's machines, for `--on auto`, with `*` and `[0-9]`"""
     runs_root: str | None = None
-    """Where runs live, when RAMPUP_RUNS is not set; default ./runs."""
+    """where runs live when RAMPUP_RUNS is not set; without it `./runs`"""
     slurm_conf: str | None = None
-    """Which Slurm, where it is not the machine's own."""
+    """SLURM_CONF, for a Slurm other than the machine's own"""
     slurm_cluster: str | None = None
-    """Which of several clusters that one Slurm serves (sbatch --clusters)."""
+    """which of several clusters of one Slurm (`sbatch --clusters`)"""
     local_disk: str | None = None
-    """The nodes' own disk, for stage=node; variables of the job, such as $USER, may be in it."""
+    """the nodes' own disk, for [stage=node](../data-larger-than-memory.md#on-the-nodes-own-disk); may hold
+    variables: `/local/$USER`; without it `$SLURM_TMPDIR`, then `$TMPDIR`"""
     shared: list[str] = []
-    """Directories that every node sees, where the file system's type does not tell."""
+    """directories that every node sees, where the type of the file system does not show it"""
     partition: str | None = None
+    """the partition, unless the command line says otherwise"""
     debug_partition: str | None = None
+    """where `--smoke` goes; without it the partition"""
     account: str | None = None
+    """the account, unless the command line says otherwise"""
     qos: str | None = None
+    """the quality of service, unless the command line says otherwise"""
     gpu_directive: Literal["gpus-per-node", "gres", "gpus"] = "gpus-per-node"
+    """how GPUs are requested: `gpus-per-node`, `gres`, or `gpus` (for the whole job)"""
     gpu_type: str | None = None
+    """the type in that directive, e.g. `a100`"""
     needs: list[str] = []
-    """What every run must say here, because only its user knows: account, time, ..."""
+    """options that every run must give, because only you know them: `["account", "time"]`; checked
+    before Slurm refuses the job"""
     requeue: bool = True
-    """Whether the site lets a job be requeued."""
+    """whether jobs may be requeued after a time limit, a preemption or a lost node"""
     cpu_bind: str | None = None
+    """`srun --cpu-bind`: which CPUs each rank uses; not with torchrun, whose agent has all CPUs of a node"""
     hint: str | None = None
-    """For srun on nodes with hyper-threads: `nomultithread`."""
+    """for nodes with hyper-threading: `nomultithread`"""
     srun: list[str] = []
-    """Further options of srun."""
+    """extra options for srun: `["--distribution=block:block"]`; not those that a launcher sets itself"""
     master_suffix: str = ""
-    """Put behind the first node's name, where the fast network has names of its own."""
+    """appended to the first node's name, where the fast network has its own host names"""
     module_init: str | None = None
-    """The file that defines `module`, where a login shell does not."""
+    """the file that defines `module`, where a login shell does not"""
     module_use: list[str] = []
-    """Further folders of modules."""
+    """further folders of modules"""
     module_purge: bool = True
-    """Whether what the login shell loaded is unloaded first; where that breaks the machine's own,
-    false."""
+    """whether what the login shell loaded is unloaded first"""
     modules: list[str] = []
-    """Loaded for every run."""
+    """modules that are loaded for every run"""
     software: dict[str, list[str]] = {}
-    """Named lists of modules with the site's own Pythons, for plain commands."""
+    """named lists of modules with the site's own Pythons, for `--software NAME`"""
     default_software: str | None = None
-    """Which of them a plain command gets."""
+    """which of these lists a plain command gets"""
     environment: str | None = None
-    """The default of --env for engines, which need rampup in it."""
+    """the environment of recipes, unless `--env` says otherwise"""
     container_options: list[str] = []
-    """Further options of `apptainer exec`, e.g. --rocm, --bind=/scratch."""
+    """extra options for `apptainer exec`: `["--rocm"]`"""
     home: list[str] = []
-    """Two paths: when $HOME of a job begins with the first, that becomes the second; for nodes that
-    do not see it."""
+    """two paths, for nodes that do not see the usual home: if `$HOME` begins with the first path, the job
+    gets the second in its place"""
     env: dict[str, str] = {}
-    """Variables for the job."""
+    """a table of variables for the job"""
     spark_master: str | None = None
-    """Where a Spark session of our own is made, when the caller has none: spark://HOST:7077, yarn,
-    local-cluster[2,1,1024]."""
+    """the master on which rampup creates its own Spark session, when the caller has none:
+    `spark://HOST:7077`, `yarn`, `local-cluster[2,1,1024]`; see [Spark](../spark.md)"""
     spark: dict[str, str] = {}
-    """Settings for that session."""
+    """a table of settings for that session"""
     sbatch: dict[str, str] = {}
-    """Further directives that the site wants."""
+    """a table of further directives that the site requires; a flag has the value `""`"""
 
 
 class Needs(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ user typed wrongly is refused, what Slurm wrote differently is None.
 
 import re
 
-from rampup.core.spec import Every
+from rampup.core.declared import Every
 from rampup.errors import Refused
 
 EVERY = re.compile(r"(\d+) ?(steps?|epochs?|s|min|h)")

@@ -1,0 +1,136 @@
+"""What a run can ask for. Each resource is declared here, once.
+
+The field of `Resources` says its type, its default and its help; `Asked` says how it is written on
+the command line. config/setting_tables.py makes the settings of [resources] from it, cli/run.py the
+options and their groups in --help, tools/reference.py the page of the reference.
+"""
+
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
+
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
+
+from rampup.core.declared import Setting, SettingType
+from rampup.core.units import TIME_FORMS
+
+SIZE, CLUSTER, ENVIRONMENT = "Resources", "Cluster", "Environment"
+"""Groups of options in --help."""
+
+
+class Asked(NamedTuple):
+    """How a resource is described, and how it is written on the command line."""
+
+    help: str
+    """A phrase: the settings show it as it is, --help as a sentence."""
+    metavar: str = ""
+    """What stands for the value in --help; empty: there is no such option."""
+    group: str = SIZE
+    slurm: tuple[str, ...] = ()
+    """What sbatch calls an option that means the same here."""
+    low: float | None = None
+    """The smallest value that makes sense, inclusive."""
+
+
+class Resources(Struct, frozen=True, kw_only=True):
+    """What a run asks for. The names are Slurm's own."""
+
+    nodes: Annotated[int, Asked("number of nodes", "N", slurm=("-N",))] = 1
+    tasks_per_node: Annotated[
+        int,
+        Asked(
+            "ranks per node (default: 1; torch and Lightning: one per GPU)",
+            "T",
+            slurm=("--ntasks-per-node",),
+        ),
+    ] = 1
+    gpus_per_node: Annotated[int, Asked("GPUs per node", "G", low=0)] = 0
+    cpus_per_task: Annotated[
+        int | None,
+        Asked("CPUs per rank (default: a fair share; 1 on a cluster)", "C", slurm=("-c",), low=1),
+    ] = None
+    mem: Annotated[str | None, Asked("memory per node, e.g. 16G", "M")] = None
+    time: Annotated[str | None, Asked(f"time limit: {TIME_FORMS}", "T", slurm=("-t",))] = None
+    devices: Annotated[
+        list[int] | None,
+        Asked(
+            "which GPUs to use, by index; an empty list hides them all", "0,1", group=ENVIRONMENT
+        ),
+    ] = None
+    partition: Annotated[str | None, Asked("Slurm partition", "P", CLUSTER, ("-p",))] = None
+    account: Annotated[str | None, Asked("Slurm account", "A", CLUSTER, ("-A",))] = None
+    qos: Annotated[str | None, Asked("Slurm quality of service", "Q", CLUSTER, ("-q",))] = None
+    reservation: Annotated[str | None, Asked("Slurm reservation", "R", CLUSTER)] = None
+    constraint: Annotated[
+        str | None, Asked("features that the nodes must have", "F", CLUSTER, ("-C",))
+    ] = None
+    exclude: Annotated[str | None, Asked("nodes to avoid", "NODES", CLUSTER, ("-x",))] = None
+    mail: Annotated[
+        str | None, Asked("e-mail address for Slurm's begin/end messages", "ADDRESS", CLUSTER)
+    ] = None
+    env: Annotated[
+        str,
+        Asked(
+            "environment of the program: a venv's path, conda:NAME, container:IMAGE, none; "
+            "by default what the site's profile says",
+            "ENV",
+            ENVIRONMENT,
+        ),
+    ] = ""
+    software: Annotated[
+        str,
+        Asked(
+            "named module set from the site's profile, or none; by default what the profile says",
+            "NAME",
+            ENVIRONMENT,
+        ),
+    ] = ""
+    lead_s: Annotated[
+        int,
+        Asked("seconds before the time limit to save and stop; at most a quarter of it", low=1),
+    ] = 180
+    requeues: Annotated[
+        int,
+        Asked(
+            "how many times to restart after a time limit; preemptions and lost nodes do not count",
+            low=0,
+        ),
+    ] = 50
+    slurm: Annotated[list[str], Asked("further sbatch options, each KEY=VALUE")] = []
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.tasks_per_node
+
+
+def describe_settings(record: type[Struct]) -> dict[str, Setting]:
+    """Return the settings that the fields of a record declare, in their order."""
+    found: dict[str, Setting] = {}
+    for name, kind, asked, default in list_declared(record):
+        optional = isinstance(kind, types.UnionType)
+        plain = (
+            next(part for part in get_args(kind) if part is not type(None)) if optional else kind
+        )
+        found[name] = Setting(
+            _name_type(plain), default, asked.help, low=asked.low, optional=optional
+        )
+    return found
+
+
+def list_declared(record: type[Struct]) -> Iterator[tuple[str, Any, Asked, Any]]:
+    """Yield the name, the type, the description and the default of each field that has one."""
+    for field in fields(record):
+        annotation = record.__annotations__.get(field.name)
+        if get_origin(annotation) is not Annotated:
+            continue
+        kind, asked = get_args(annotation)
+        default = field.default if field.default is not NODEFAULT else field.default_factory()
+        yield field.name, kind, asked, default
+
+
+def _name_type(kind: Any) -> SettingType:
+    if get_origin(kind) is list:
+        return "list"
+    names: dict[Any, SettingType] = {int: "int", str: "str", float: "float", bool: "bool"}
+    return names[kind]
