@@ -19,12 +19,17 @@ from rampup.cli.options import (
 )
 from rampup.config.clusters import find_fitting
 from rampup.config.resolve import Request, resolve
-from rampup.core.resources import CLUSTER, ENVIRONMENT, SIZE, Resources, list_declared
+from rampup.core.resources import CLUSTER, ENVIRONMENT, SIZE, Asked, Resources, list_declared
 from rampup.errors import UsageError
 from rampup.rundir import find as runs
 
-RESOURCE_OPTIONS = {name: asked for name, _, asked, _ in list_declared(Resources) if asked.metavar}
-"""Options that are settings of [resources]."""
+
+def list_options(record: type[Resources]) -> dict[str, Asked]:
+    """Return the resources that are options, each with how it is described."""
+    return {name: asked for name, _, asked, _ in list_declared(record) if asked.metavar}
+
+
+RESOURCE_OPTIONS = list_options(Resources)
 NEXT_TO = {CLUSTER: (("on", "launcher"), ("slurm",))}
 """Options of the same groups that are not resources: those before, and those behind."""
 

@@ -15,7 +15,7 @@ from rampup.cli import run
 from rampup.config import setting_tables
 from rampup.core import variables
 from rampup.core.engines import ENGINES
-from rampup.core.resources import Asked, Resources, describe_settings, list_declared
+from rampup.core.resources import Asked, Resources, describe_settings
 from rampup.core.spec import Cluster, Setting
 
 ROOT = Path(__file__).parents[3]
@@ -65,9 +65,7 @@ def test_a_resource_is_one_edit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.values["switches"] == 2
     with pytest.raises(rampup.errors.Refused, match="too small"):
         table.put("switches", 0, "rampup.toml")
-    monkeypatch.setattr(
-        run, "RESOURCE_OPTIONS", {name: asked for name, _, asked, _ in list_declared(More)}
-    )
+    monkeypatch.setattr(run, "RESOURCE_OPTIONS", run.list_options(More))
 
     @click.command()
     @run.resource_options
