@@ -6,7 +6,6 @@ combining ones none, and colours none. Nothing is cut or folded in a pipe or a f
 
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,8 @@ def measure(text: str) -> int:
 
 
 def measure_character(each: str) -> int:
+    import unicodedata  # only wide letters pay for it
+
     if unicodedata.combining(each) or unicodedata.category(each) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(each) in "WF" else 1
