@@ -98,6 +98,18 @@ def fold_line(line: str, room: int) -> list[str]:
     return [*lines, current]
 
 
+def join_folded(label: str, parts: Sequence[str], room: int | None) -> str:
+    """Join parts behind a label; where a line is full, the next one begins with a whole part."""
+    lines, current = [], label + parts[0]
+    for part in parts[1:]:
+        longer = f"{current}  {part}"
+        if room is not None and measure(longer) > room:
+            lines.append(current)
+            longer = f"  {part}"
+        current = longer
+    return "\n".join([*lines, current])
+
+
 def join_fitting(label: str, parts: Sequence[str], room: int | None) -> str:
     """Join as many parts as fit behind a label. A sign says that some were left out."""
     whole = label + "  ".join(parts)

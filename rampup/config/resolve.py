@@ -112,7 +112,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     engine = find_engine(recipe.engine) if recipe is not None else None
     if engine is not None and engine.ranks_setting:
         apply_devices(tables["train"], tables["resources"], engine.ranks_setting)
-    if recipe is not None:
+    if recipe is not None and recipe.config:
         values = tables["resources"].values
         ranks = int(str(values["nodes"])) * int(str(values["tasks_per_node"]))
         recipe = apply_config(recipe, tables["train"], base if file else cwd, ranks)

@@ -68,6 +68,7 @@ FRAMEWORK_ROOMS = (
 
 
 def imports_of(path: Path) -> set[str]:
+    """The modules that a file imports, and the names that it takes from them."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -114,6 +115,17 @@ def test_every_room_imports_only_what_lies_below_it() -> None:
         allowed = {"recipes", *PUBLIC} if room == "recipes" else below(room)
         wrong |= {(room, other) for other in rooms_of(path) - allowed}
     assert wrong == set()
+
+
+def test_no_import_is_relative() -> None:
+    """The rule above reads whole names: it would not see `from ..engines import base`."""
+    relative = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for _, path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert relative == []
 
 
 def test_every_room_is_on_the_list() -> None:
