@@ -18,8 +18,8 @@ from rampup.errors import LostPeer, Superseded
 from rampup.rundir.files import RunDir
 from rampup.runtime import failure
 from rampup.runtime.context import RankContext, read_context
-from rampup.runtime.exit import exit_now
 from rampup.runtime.job import Job, TrainingResult, open_job
+from rampup.runtime.quick_exit import exit_now
 
 
 def main(arguments: list[str]) -> int:

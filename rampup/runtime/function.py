@@ -25,7 +25,7 @@ from rampup.rundir.files import RunDir
 from rampup.rundir.results import write_result
 from rampup.runtime import failure
 from rampup.runtime.context import read_context
-from rampup.runtime.exit import exit_now
+from rampup.runtime.quick_exit import exit_now
 
 TERMINATED = 128 + signal.SIGTERM
 """How rampup.init() lets a rank end that gets SIGTERM and does not look at should_stop."""
