@@ -128,9 +128,17 @@ class Job(Struct, frozen=True):
 class Rounds:
     """Rounds with the runs of one folder, some of them at once, each with a run of its own."""
 
-    def __init__(self, folder: Path, env: dict[str, str], cluster: str, data: Path) -> None:
-        """`env` says which Slurm and where the runs are; `data` is a whole copy of MNIST."""
-        self.folder, self.cluster, self.data = folder, cluster, data
+    def __init__(
+        self,
+        folder: Path,
+        env: dict[str, str],
+        cluster: str,
+        data: Path,
+        flocks: Sequence[str] = FLOCKS,
+    ) -> None:
+        """`env` says which Slurm and where the runs are; `data` is a whole copy of MNIST; `flocks`
+        says what file locks may do."""
+        self.folder, self.cluster, self.data, self.flocks = folder, cluster, data, flocks
         self.root = Path(env["RAMPUP_RUNS"])
         self.env = {**env, "XDG_CACHE_HOME": str(folder / "cache"), "NO_COLOR": "1"}
         self.seed = int(os.environ.get("RAMPUP_TEST_SEED", time.time_ns() % 1_000_000))
@@ -214,7 +222,7 @@ class Rounds:
             chance,
             chance.choice(SIGNALS),
             chance.random() < 0.5,
-            chance.choice(FLOCKS),
+            chance.choice(self.flocks),
             choose_odd(chance),
             rival,
         )
@@ -466,7 +474,8 @@ class Rounds:
         return rows
 
     def rows_by_flock(self) -> list[tuple[str, ...]]:
-        return [(flock, str(sum(it.flock == flock for it in self.played))) for flock in FLOCKS]
+        counts = Counter(it.flock for it in self.played)
+        return [(flock, str(counts[flock])) for flock in self.flocks]
 
     def count_violations(self) -> dict[str, int]:
         found = Counter(kind for kind, _ in self.violations)

@@ -6,17 +6,20 @@ python -m benchmarks.drill --docs                and keep the tables in docs/rel
 python -m benchmarks.drill kills here slurm      these parts alone; or: control
 python -m benchmarks.drill kills --kills=20      with another number of kills
 python -m benchmarks.drill control --docs        the rounds alone; of the page they change their table
+python -m benchmarks.drill control --flock=fails  rounds in which every file lock does so: works,
+                                                 fails or succeeds; they have a table of their own
+python -m benchmarks.drill control --rounds=20   with another number of rounds
 """
 
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import control_rounds
-from benchmarks.control_rounds import Rounds
+from benchmarks.control_rounds import FLOCKS, Rounds
 from benchmarks.run import machine, markdown
 from rampup.cli.drill import HEAD, rows_of
 from rampup.config.resolve import Request, resolve
@@ -102,7 +105,7 @@ def on_sandbox(title: str, options: Options, faults: tuple[str, ...]) -> Part:
         sandbox.down(name)
 
 
-def play_control_rounds(count: int) -> tuple[bool, str]:
+def play_control_rounds(count: int, flocks: Sequence[str]) -> tuple[bool, str]:
     """Play the rounds with signals to the command line; return whether all held, and the page."""
     name, folder = f"control{os.getpid()}", Path(tempfile.mkdtemp(prefix="rampup-control-"))
     env = {**os.environ, "RAMPUP_RUNS": f"{folder}/runs", "XDG_STATE_HOME": f"{folder}/state"}
@@ -112,7 +115,7 @@ def play_control_rounds(count: int) -> tuple[bool, str]:
     try:
         sandbox.up(name, Options(), say)
         env["SLURM_CONF"] = str(find_layout(name).slurm_conf)
-        rounds = Rounds(folder / "rounds", env, name, mnist)
+        rounds = Rounds(folder / "rounds", env, name, mnist, flocks)
         rounds.play(count, say)
     finally:
         sandbox.down(name)
@@ -126,6 +129,8 @@ def play_control_rounds(count: int) -> tuple[bool, str]:
 def describe_rounds(rounds: Rounds) -> str:
     found = rounds.count_violations()
     flocks = ", ".join(f"{how} in {count}" for how, count in rounds.rows_by_flock())
+    if len(rounds.flocks) == 1:
+        flocks = f"{rounds.flocks[0]} in all"
     told = ", ".join(f"{count} {kind}" for kind, count in found.items())
     words = f"**{len(rounds.played)} rounds, Slurm, seed {rounds.seed}: {told}.**"
     return "\n\n".join(
@@ -148,21 +153,29 @@ def say(line: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    asked = [int(word.partition("=")[2]) for word in arguments if word.startswith("--kills=")]
-    parts = {"kills": lambda: kills([KILLS, *asked][-1]), "here": here, "slurm": slurm}
+    count = find_number(arguments, "--kills", KILLS)
+    parts = {"kills": lambda: kills(count), "here": here, "slurm": slurm}
     wanted = [name for name in arguments if name in (*parts, CONTROL)] or [*parts, CONTROL]
     found = [part for name in wanted if name in parts for part in parts[name]()]
     held, pages = all(result.ok for result, _ in found), {}
     if found:
         pages[MEASURED] = "\n\n".join((describe_machine(), *(page for _, page in found)))
     if CONTROL in wanted:
-        all_held, pages[CONTROL] = play_control_rounds(ROUNDS)
+        one = [flock for flock in FLOCKS if f"--flock={flock}" in arguments]
+        mark = f"{CONTROL}-{one[0]}" if one else CONTROL
+        rounds = find_number(arguments, "--rounds", ROUNDS)
+        all_held, pages[mark] = play_control_rounds(rounds, one or FLOCKS)
         held = held and all_held
     for mark, text in pages.items():
         print(text)
         if "--docs" in arguments:
             keep_in_docs(mark, text)
     return 0 if held else 1
+
+
+def find_number(arguments: Sequence[str], option: str, otherwise: int) -> int:
+    asked = [word.partition("=")[2] for word in arguments if word.startswith(f"{option}=")]
+    return int(asked[-1]) if asked else otherwise
 
 
 def describe_machine() -> str:

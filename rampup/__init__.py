@@ -1,8 +1,8 @@
 """rampup: from one laptop core to many cluster nodes, with one command.
 
-Public are the names of `__all__` here and in the modules `rampup.torch`, `rampup.keras` and
-`rampup.recipe`; everything else may move. All of it is loaded at first use, because the command
-line imports this package and must not pay for the job side.
+The public names are those of `__all__` here and in the modules `rampup.torch`, `rampup.keras` and
+`rampup.recipe`; everything else may move. Each is loaded at its first use, because the command line
+imports this package and must not pay for the job side.
 """
 
 from typing import TYPE_CHECKING

@@ -55,6 +55,7 @@ class Rounds:
         self.verify_s = max(1.0, 1.5 * self.first_save_s)
         self.size = measure_size(self.verify_s)
         self.sum = hash_zeros(self.size)
+        self.clean_s = self.verify_s
 
     def _measure_first_save(self) -> float:
         """Return how long after its start an attempt has saved something: verifying must take
@@ -70,13 +71,28 @@ class Rounds:
 
     def play(self, count: int) -> None:
         """Begin an attempt before `clean` starts, while it works, or after that."""
+        self.clean_s = self._measure_clean()
         for number in range(count):
-            between_s = self.random.uniform(-0.5 * self.first_save_s, self.verify_s)
-            self._play_one(number, between_s)
+            self._play_one(number, self._choose_moment(number))
         print(f"\nseed {self.seed}, {self.size / 1e6:,.0f} MB, {count} rounds:", flush=True)
         for outcome, times in self.outcomes.most_common():
             print(f"  {times:3d} {outcome}", flush=True)
         assert not self.violations, "\n".join(self.violations)
+
+    def _measure_clean(self) -> float:
+        """Return how long `clean` takes, with nobody beside it."""
+        self._grow(checkpoints.list_steps(self.run)[0])
+        began = time.monotonic()
+        out, err = self._start_clean(0.0, "--dry-run").communicate(timeout=120)
+        assert out, err
+        return time.monotonic() - began
+
+    def _choose_moment(self, number: int) -> float:
+        """Return when an attempt begins, in seconds after `clean`. In every other round `clean` is to
+        end between that and the first checkpoint: this is where it might remove too much."""
+        if number % 2:
+            return self.clean_s - self.random.uniform(-0.2, self.first_save_s + 0.2)
+        return self.random.uniform(-0.5 * self.first_save_s, self.verify_s)
 
     def _play_one(self, number: int, between_s: float) -> None:
         last = checkpoints.list_steps(self.run)[0]
@@ -105,8 +121,8 @@ class Rounds:
         assert found, "\n".join(self.violations)
         checkpoints.verify_checkpoint(self.run, found[0])
 
-    def _start_clean(self, after_s: float) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "rampup", "clean", str(self.run.path), "--json"]
+    def _start_clean(self, after_s: float, *options: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "rampup", "clean", str(self.run.path), "--json", *options]
         delayed = ["bash", "-c", 'sleep "$1"; shift; exec "$@"', "-", str(after_s), *argv]
         return subprocess.Popen(
             delayed,

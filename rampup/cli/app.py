@@ -12,9 +12,7 @@ import click
 
 from rampup import __version__
 from rampup.cli import output
-from rampup.cli.guesses import suggest_option
 from rampup.errors import RampupError, UsageError, nearest
-from rampup.rundir.records import FULL, refuse_write
 
 VERBS = {
     "run": "Train a recipe, a file of settings, or any command.",
@@ -121,6 +119,8 @@ def split_command(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | Non
 
 def restyle(error: click.ClickException, words: Sequence[str]) -> RampupError:
     """Return click's own error in the style of all others: a message and a hint."""
+    from rampup.cli.guesses import suggest_option  # only a mistake pays for it
+
     context = error.ctx if isinstance(error, click.UsageError) else None
     verb = [word for word in words[:1] if word in VERBS]  # an error of the parser has no context
     path = context.command_path if context else " ".join(["rampup", *verb])
@@ -147,6 +147,8 @@ def main() -> None:
     except click.ClickException as error:
         output.fail(restyle(error, words))
     except OSError as error:
+        from rampup.rundir.records import FULL, refuse_write  # imports msgspec
+
         if error.errno not in (*FULL, errno.EROFS):
             raise
         output.fail(refuse_write(Path(error.filename or "."), error))

@@ -17,6 +17,7 @@ from rampup.core.units import parse_time_limit_s
 from rampup.diagnose.preflight import check_from_afar, preflight
 from rampup.rundir import find as runs
 from rampup.runs.plan import Plan, find_program, make_plan
+from rampup.schedulers import find_scheduler
 
 PLACEHOLDERS = {"time": "1:00:00"}
 """Where a name would not do."""
@@ -32,16 +33,16 @@ def show_plan(
     Where the cluster can't be reached, the plan is shown with placeholders, and below it what could
     not be checked."""
     run_dir = run_dir or runs.default_root(spec.cluster) / f"TIME-{spec.name}-ID"
-    plan = make_plan(spec, run_dir, command)
-    absence = plan.scheduler.find_absence(spec.cluster)
+    scheduler = find_scheduler(spec.cluster.scheduler)
+    absence = scheduler.find_absence(spec.cluster)
+    unsaid = scheduler.find_unsaid(spec, run_dir) if absence else []
+    plan = make_plan(fill_placeholders(spec, unsaid), run_dir, command)
     if not absence:
         output.say_notes(preflight(plan).notes)
         show(plan, as_json)
         if not as_json:
             output.next_step("the same command without --dry-run")
         return 0
-    unsaid = plan.scheduler.find_unsaid(spec, run_dir)
-    plan = make_plan(fill_placeholders(spec, unsaid), run_dir, command)
     outlook = check_from_afar(plan)
     output.say_notes(outlook.notes)
     refusals = [*(name_unsaid(spec, key) for key in unsaid), *map(describe, outlook.refusals)]

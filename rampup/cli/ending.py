@@ -64,7 +64,7 @@ def report_success(run: RunDir) -> None:
     lines = (
         metrics_line(merged(history), width.columns(sys.stderr)),
         best_line(best_of(run, history)),
-        phases_line(phases_of(run)),
+        phases_line(phases_of(run), width.columns(sys.stderr)),
         checkpoints_line(checkpoints_of(run)),
     )
     for line in filter(None, lines):
@@ -93,7 +93,7 @@ def best_line(best: dict[str, Any] | None) -> str:
     return f"best: {best['metric']} {output.number(best['value'])} at {when}"
 
 
-def phases_line(phases: dict[str, float]) -> str:
+def phases_line(phases: dict[str, float], room: int | None) -> str:
     wall = phases.get("wall", 0.0)
     if wall <= 0:
         return ""
@@ -102,7 +102,7 @@ def phases_line(phases: dict[str, float]) -> str:
         for name, seconds in phases.items()
         if name != "wall" and seconds / wall >= 0.005
     ]
-    return f"time: {'  '.join(parts)}  of {output.duration(wall)}"
+    return width.join_folded("time: ", [*parts, f"of {output.duration(wall)}"], room)
 
 
 def checkpoints_line(cost: dict[str, float]) -> str:

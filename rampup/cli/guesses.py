@@ -255,7 +255,7 @@ def share(total: str, args: Sequence[str]) -> str:
 def as_setting(ctx: click.Context, args: Sequence[str], option: str) -> str | None:
     """Return the setting that an option means: of the recipe, or by a name that everybody uses."""
     from rampup.config.recipes import load
-    from rampup.config.setting_tables import SAME, find_synonym
+    from rampup.config.synonyms import SAME, find_synonym
 
     target = next((word for word in split_options(ctx, args)[1] if is_target(word)), None)
     known: list[str] = [name for row in SAME for name in row]

@@ -5,7 +5,7 @@ same is drawn again and again: see watch.py.
 """
 
 import gc
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,7 +152,7 @@ def show_listing(asked: Wanted) -> None:
         output.next_step(f"rampup report --study {asked.study}")
         return
     if found.older:
-        output.say(f"{found.older} older ones: rampup list --all")
+        output.say(f"{output.count(found.older, 'older run')}: rampup list --all")
     output.next_step(f"rampup show {found.rows[0]['id']}")
 
 
@@ -251,7 +251,7 @@ def cells_of(row: dict[str, Any]) -> dict[str, str]:
     created, metrics = row["created"], row["metrics"]
     wall = row["running_s"] if row["wall_s"] is None else row["wall_s"]
     shown = [
-        f"{width.shorten_middle(key, LONGEST_NAME)} {output.number(metrics[key])}"
+        f"{shorten_metric(key)} {output.number(metrics[key])}"
         for key in headline(metrics)
         if key in metrics
     ]
@@ -265,6 +265,12 @@ def cells_of(row: dict[str, Any]) -> dict[str, str]:
         "ranks": str(row["ranks"] or "-"),
         "last": row["why"] or "  ".join(shown),
     }
+
+
+@cache
+def shorten_metric(name: str) -> str:
+    """Return what the last column calls a metric; most runs have the same ones."""
+    return width.shorten_middle(name, LONGEST_NAME)
 
 
 def state_words(row: dict[str, Any]) -> str:

@@ -9,11 +9,13 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rampup.cli import width
-from rampup.core.finding import Finding
 from rampup.errors import RampupError
+
+if TYPE_CHECKING:
+    from rampup.core.finding import Finding
 
 BOLD, DIM, RED, GREEN, YELLOW, BLUE = "1", "2", "31", "32", "33", "34"
 LEAST_COLUMN = 8
@@ -43,7 +45,7 @@ def say(text: str = "") -> None:
     print(fold(text, sys.stderr), file=sys.stderr, flush=True)
 
 
-def say_notes(notes: Iterable[Finding]) -> None:
+def say_notes(notes: "Iterable[Finding]") -> None:
     """Print what the checks before a run found doubtful."""
     for note in notes:
         say(f"note: {note.cause}; try: {note.remedy}")
@@ -121,17 +123,23 @@ def table(
 
 def count_fitting(head: Sequence[str], rows: Sequence[Sequence[str]], room: int | None) -> int:
     """Return how many columns fit, when each may be cut to a few characters."""
-    least = [min(each, LEAST_COLUMN) for each in measure_columns(head, rows)]
+    if room is None:
+        return len(head)
+    widths = measure_columns([measure_cells(row) for row in (head, *rows)])
+    least = [min(each, LEAST_COLUMN) for each in widths]
     count = len(least)
-    while room is not None and count > 1 and sum(least[:count]) + 2 * (count - 1) > room:
+    while count > 1 and sum(least[:count]) + 2 * (count - 1) > room:
         count -= 1
     return count
 
 
-def measure_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [
-        max(width.measure(str(row[column])) for row in (head, *rows)) for column in range(len(head))
-    ]
+def measure_cells(cells: Sequence[str]) -> list[int]:
+    return [width.measure(str(cell)) for cell in cells]
+
+
+def measure_columns(taken: Sequence[Sequence[int]]) -> list[int]:
+    """Return how wide each column is; `taken` holds what the cells of each row take."""
+    return [max(column) for column in zip(*taken, strict=True)]
 
 
 def table_lines(
@@ -140,19 +148,27 @@ def table_lines(
     right: frozenset[int] = frozenset(),
     room: int | None = None,
 ) -> list[str]:
-    """Return the header and the rows, aligned; with `room`, in at most so many columns."""
-    widths = measure_columns(head, rows)
+    """Return the header and the rows, aligned; with `room`, in at most so many columns. Each cell is
+    measured once: a list may have thousands of rows."""
+    texts = [[str(cell) for cell in row] for row in (head, *rows)]
+    taken = [measure_cells(row) for row in texts]
+    widths = measure_columns(taken)
     if room is not None:
         widths = width.fit_columns(widths, room)
+        texts = [list(map(fit_cell, row, widths)) for row in texts]
+        taken = [measure_cells(row) for row in texts]
+    return [align_row(*row, widths, right) for row in zip(texts, taken, strict=True)]
 
-    def line(cells: Sequence[str]) -> str:
-        padded = [
-            width.pad(fit_cell(str(cell), space), space, index in right)
-            for index, (cell, space) in enumerate(zip(cells, widths, strict=True))
-        ]
-        return "  ".join(padded).rstrip()
 
-    return [line(row) for row in (head, *rows)]
+def align_row(
+    cells: Sequence[str], taken: Sequence[int], widths: Sequence[int], right: frozenset[int]
+) -> str:
+    """Return a row whose cells take so many columns, each padded to the width of its column."""
+    padded = []
+    for index, cell in enumerate(cells):
+        missing = " " * (widths[index] - taken[index])
+        padded.append(missing + cell if index in right else cell + missing)
+    return "  ".join(padded).rstrip()
 
 
 def fit_cell(cell: str, room: int) -> str:

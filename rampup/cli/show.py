@@ -122,7 +122,7 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
         progress_line(facts["progress"]),
         metrics_line(facts["metrics"], width.columns(sys.stdout)),
         best_line(facts["best"]),
-        phases_line(phases_of(run)),
+        phases_line(phases_of(run), width.columns(sys.stdout)),
         reading_line(run),
         checkpoints_line(checkpoints_of(run)),
         mlperf_line(run, state),

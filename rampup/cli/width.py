@@ -6,7 +6,6 @@ combining ones none, and colours none. Nothing is cut or folded in a pipe or a f
 
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,8 @@ def measure(text: str) -> int:
 
 
 def measure_character(each: str) -> int:
+    import unicodedata  # only wide letters pay for it
+
     if unicodedata.combining(each) or unicodedata.category(each) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(each) in "WF" else 1
@@ -95,6 +96,18 @@ def fold_line(line: str, room: int) -> list[str]:
             lines.append(head)
             current = margin + rest
     return [*lines, current]
+
+
+def join_folded(label: str, parts: Sequence[str], room: int | None) -> str:
+    """Join parts behind a label; where a line is full, the next one begins with a whole part."""
+    lines, current = [], label + parts[0]
+    for part in parts[1:]:
+        longer = f"{current}  {part}"
+        if room is not None and measure(longer) > room:
+            lines.append(current)
+            longer = f"  {part}"
+        current = longer
+    return "\n".join([*lines, current])
 
 
 def join_fitting(label: str, parts: Sequence[str], room: int | None) -> str:

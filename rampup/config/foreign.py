@@ -25,9 +25,10 @@ NUMBERS = {"int": int, "float": float, "number": float}
 
 
 def apply_config(recipe: RecipeInfo, train: Table, base: Path, ranks: int) -> RecipeInfo:
-    """Put the settings of the file that `config` names into the table; nothing without one."""
+    """Put the settings of the file that `config` names into the table; nothing without one. The
+    recipe is one that translates such files."""
     given = train.values.get(SETTING)
-    if not recipe.config or not given:
+    if not given:
         return recipe
     path = base / str(given)
     if not path.is_file():

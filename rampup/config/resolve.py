@@ -17,7 +17,8 @@ from rampup.config.clusters import find as find_cluster
 from rampup.config.foreign import apply_config
 from rampup.config.recipes import TYPES, check_required, check_settings, flatten_trainer
 from rampup.config.recipes import load as load_recipe
-from rampup.config.setting_tables import CHECKPOINT, RESOURCES, Table, find_synonym, read_toml
+from rampup.config.synonyms import find_synonym
+from rampup.config.setting_tables import CHECKPOINT, RESOURCES, Table, read_toml
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
 from rampup.core.software import absolute
@@ -112,7 +113,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
     engine = find_engine(recipe.engine) if recipe is not None else None
     if engine is not None and engine.ranks_setting:
         apply_devices(tables["train"], tables["resources"], engine.ranks_setting)
-    if recipe is not None:
+    if recipe is not None and recipe.config:
         values = tables["resources"].values
         ranks = int(str(values["nodes"])) * int(str(values["tasks_per_node"]))
         recipe = apply_config(recipe, tables["train"], base if file else cwd, ranks)

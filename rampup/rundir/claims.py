@@ -10,7 +10,6 @@ whether there is a job, by the name of the job. Only runs/ decides what an open 
 import contextlib
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -59,7 +58,7 @@ def claim_first(made: RunDir) -> None:
 
 def claim(run: RunDir, number: int) -> None:
     """Claim a start; a process that comes second is refused."""
-    mine = run.submissions / f".{secrets.token_hex(8)}"
+    mine = run.submissions / f".{os.urandom(8).hex()}"
     try:
         run.submissions.mkdir(exist_ok=True)
         records.write_new(mine, describe_process())
@@ -180,7 +179,7 @@ def is_being_started(run: RunDir) -> bool:
 @contextlib.contextmanager
 def reserved_room(run: RunDir, runs: int = 1) -> Iterator[None]:
     """Keep some room on the disk for what has to be written down afterwards, for so many runs."""
-    room = run.submissions / f".room-{secrets.token_hex(4)}"
+    room = run.submissions / f".room-{os.urandom(4).hex()}"
     try:
         run.submissions.mkdir(exist_ok=True)
         for left in run.submissions.glob(".room-*"):  # by a process that was killed

@@ -8,7 +8,6 @@ outside of every run directory. `rampup.launch` and the ranks that it starts cal
 import hashlib
 import hmac
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ MODE = 0o600
 def write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
     """Write a file of mode 0600 in one step; `fill` gets it open. A file of that name is
     replaced."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    beside = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
     try:
         with open(descriptor, "wb") as file:
@@ -83,8 +82,8 @@ def make_key() -> None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        mine = file.with_name(f".{file.name}.{secrets.token_hex(6)}")
-        write(mine, lambda out: out.write(secrets.token_bytes(KEY_BYTES)))
+        mine = file.with_name(f".{file.name}.{os.urandom(6).hex()}")
+        write(mine, lambda out: out.write(os.urandom(KEY_BYTES)))
         try:
             os.link(mine, file)  # of two processes that make one, the first wins
         except FileExistsError:

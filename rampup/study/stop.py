@@ -15,6 +15,7 @@ from rampup.rundir.files import RunDir
 from rampup.runs.state import find_job, observe, state_of
 from rampup.runs.stop import cancel, record_cancelled
 from rampup.schedulers import find_scheduler
+from rampup.schedulers.base import JobRef
 from rampup.schedulers.local import CANCEL_WAIT_S
 from rampup.study.members import Study
 
@@ -37,7 +38,7 @@ def stop_starting(study: Study) -> None:
         )
     if processes.is_alive(who):
         for run in study.runs():  # its own record would name the signal
-            if not state_of(run).ended:
+            if not state_of(run).ended and find_shared_job(run) is None:
                 record_cancelled(run)
         with contextlib.suppress(ProcessLookupError):  # it ended just now
             os.kill(who["pid"], signal.SIGTERM)
@@ -50,24 +51,38 @@ def stop_starting(study: Study) -> None:
 
 def cancel_all(going: Sequence[RunDir], saving: Sequence[RunDir] = ()) -> None:
     """Runs of a study that go on, with one scancel for each array or pack. A pack in which others
-    are `saving` is left: its script begins none that was cancelled."""
+    are `saving` is left: its script begins none that was cancelled.
+
+    A run is recorded as cancelled after its job was: who is killed in between leaves a run whose job
+    has ended, and not a job in the queue whose runs are all cancelled."""
     busy = {
         asked
         for run in saving
         if (asked := find_job(observe(run), run.recorded("submitted") or {}))
     }
-    jobs: dict[tuple[str, str], dict[str, RunDir]] = {}
+    jobs: dict[tuple[str, str], dict[str, list[RunDir]]] = {}
     for run in going:
-        submitted = run.recorded("submitted") or {}
-        asked = find_job(observe(run), submitted)
-        own_name = f"{run.run.get('name')}-{run.id}"
-        if asked is not None and (submitted.get("packed") or asked.name != own_name):
-            run.record("cancelled", by="rampup cancel")
-            if asked not in busy:
-                jobs.setdefault((asked.cluster, asked.name), {})[asked.job] = run
-        else:
+        asked = find_shared_job(run)
+        if asked is None:
             cancel(run)
+        elif asked in busy:
+            run.record("cancelled", by="rampup cancel")
+        else:
+            jobs.setdefault((asked.cluster, asked.name), {}).setdefault(asked.job, []).append(run)
     for (cluster, name), mine in jobs.items():
-        one = next(iter(mine.values()))
-        profile = of_run(cluster, one.config.get("cluster", {}))
+        runs = [run for those in mine.values() for run in those]
+        profile = of_run(cluster, runs[0].config.get("cluster", {}))
         find_scheduler(profile.scheduler).cancel_jobs(profile, name, list(mine))
+        for run in runs:
+            record_cancelled(run)
+
+
+def find_shared_job(run: RunDir) -> JobRef | None:
+    """Return the array or pack that a run is part of; None for a run with a job of its own, and for
+    a process of this machine."""
+    submitted = run.recorded("submitted") or {}
+    asked = find_job(observe(run), submitted)
+    own_name = f"{run.run.get('name')}-{run.id}"
+    if asked is None or not (submitted.get("packed") or asked.name != own_name):
+        return None
+    return asked

@@ -4,7 +4,6 @@ pyspark is imported here and in driver.py, and only for a run that starts.
 """
 
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Mapping
@@ -51,6 +50,8 @@ def open_session(master: str, settings: Mapping[str, str], name: str) -> Any:
         # a cluster on this machine is nobody else's: it listens nowhere else, and its secret is ours
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         conf |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        import secrets  # slow to import, and `list` imports every scheduler
+
         conf["spark.authenticate.secret"] = secrets.token_hex(32)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(name)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 from rampup.cli.run import command
 from rampup.config.clusters import LOCAL, names
 from rampup.errors import Refused
+from rampup.schedulers.slurm import job_script
 
 SITES = [name for name in names() if name not in (LOCAL, "sandbox", "spark")]
 
@@ -39,6 +41,20 @@ def test_the_script_of_every_site_from_a_laptop(laptop: Path, site: str) -> None
     assert "train.lr" in shown.stdout
     assert "not checked: Slurm, shared storage, account" in shown.stderr
     assert list(laptop.iterdir()) == [], "nothing is made"
+
+
+def test_the_script_is_rendered_once(laptop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is checked and shown is what would be submitted."""
+    rendered: list[str] = []
+    render = job_script.render
+
+    def count(*given: Any) -> str:
+        rendered.append(render(*given))
+        return rendered[-1]
+
+    monkeypatch.setattr(script, "render", count)
+    assert dry_run("--on", "archer2", "--nodes", "2").return_value == 0
+    assert len(rendered) == 1
 
 
 def test_the_plan_for_spark_where_there_is_no_java(laptop: Path) -> None:

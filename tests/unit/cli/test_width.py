@@ -55,6 +55,13 @@ def test_a_table_fits() -> None:
     assert WIDE in whole[1] and "x" * 60 in whole[1]
 
 
+def test_parts_that_are_folded_stay_whole() -> None:
+    parts = ["start 61%", "data 1%", "evaluation 2%", "saving 1%", "of 15.2 s"]
+    assert width.join_folded("time: ", parts, None) == f"time: {'  '.join(parts)}"
+    folded = width.join_folded("time: ", parts, 42).split("\n")
+    assert folded == ["time: start 61%  data 1%  evaluation 2%", "  saving 1%  of 15.2 s"]
+
+
 def test_values_that_fit_behind_a_label() -> None:
     parts = [f"metric_{index} 0.5" for index in range(10)]
     assert width.join_fitting("last: ", parts, None).count("metric") == 10

@@ -34,6 +34,51 @@ def test_git_ignores_a_new_directory_of_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "mine" / ".gitignore").exists(), "a directory of the user's"
 
 
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is brought to the disk or renamed, in order."""
+    events: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def note_fsync(file: int) -> None:
+        events.append(os.readlink(f"/proc/self/fd/{file}"))
+        fsync(file)
+
+    def note_rename(path: Path, target: Path) -> Path:
+        events.append(f"rename {path}")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "rename", note_rename)
+    return events
+
+
+def test_a_run_that_is_seen_is_on_the_disk(tmp_path: Path, on_disk: list[str]) -> None:
+    """After a power cut a listed run must not have an empty folder of code."""
+    with rundir.create_run(tmp_path / "x", {"id": "x"}) as made:
+        (made.path / "code" / "pkg").mkdir(parents=True)
+        (made.path / "code" / "pkg" / "train.py").write_text("print()")
+    hidden = str(made.path)
+    at = on_disk.index(f"rename {hidden}")
+    folders = (hidden, f"{hidden}/code", f"{hidden}/code/pkg")
+    files = (f"{hidden}/run.json", f"{hidden}/code/pkg/train.py")
+    assert {*folders, *files} <= set(on_disk[:at])
+    assert str(tmp_path) in on_disk[at:], "the name of the run too"
+
+
+def test_a_submission_is_on_the_disk_before_it_counts(tmp_path: Path, on_disk: list[str]) -> None:
+    run = make(tmp_path)
+    on_disk.clear()
+    run.record("submitting", job_name="it-abc234", durable=True)
+    assert on_disk == [str(run.control_file), str(run.path)]
+    on_disk.clear()
+    run.record("submitted", job="7", durable=True)
+    assert on_disk == [str(run.control_file)]
+    on_disk.clear()
+    run.record("cancelled")
+    assert on_disk == []
+
+
 def test_an_error_while_making_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
         with rundir.create_run(tmp_path / "runs" / "x", {"id": "x"}) as made:

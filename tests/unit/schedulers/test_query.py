@@ -69,6 +69,18 @@ def test_an_ended_job_may_be_requeued(site: Slurm) -> None:
     assert ask(CLUSTER, [key], 0.0).jobs[key].state == "PENDING"
 
 
+def test_accounts_of_thousands_of_jobs_are_asked_in_portions(site: Slurm) -> None:
+    """An `id` of three million digits, which a wrong sbatch once gave, must not spoil every list."""
+    asked = site.bin / "asked"
+    (site.bin / "sacct").write_text(f'#!/bin/sh\necho "$5" >> {asked}\n')
+    keys = [job_key(str(100_000 + number), "it-a") for number in range(2500)]
+    answer = ask(CLUSTER, [*keys, job_key("9" * 3_000_000, "it-b")], 0.0)
+    assert answer.problem == ""
+    portions = [line.split(",") for line in asked.read_text().splitlines()]
+    assert [len(ids) for ids in portions] == [1000, 1000, 500]
+    assert {job_key(job, "it-a") for ids in portions for job in ids} == set(keys)
+
+
 def test_an_id_that_is_used_again_is_another_job(site: Slurm) -> None:
     """After `sandbox down` and `up` the numbers begin anew, and the cache still knows the old
     ones."""

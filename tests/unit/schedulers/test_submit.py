@@ -226,3 +226,17 @@ def test_no_slurm_and_a_silent_one(programs: Programs) -> None:
     programs(squeue="exec sleep 5")
     with pytest.raises(SchedulerError, match="gave no answer"):
         call(CLUSTER, ["squeue"], 0.1)
+
+
+def test_long_lists_are_asked_in_portions(programs: Programs) -> None:
+    """A command line has an end: with all names in one, `squeue` could not be started."""
+    names = [f"{'x' * 40}-{number:06d}" for number in range(3000)]
+    calls = programs(squeue='echo "7|$0"', sacct="exit 0", scancel="exit 0")
+    assert set(slurm.find_by_name(CLUSTER, names)) == set(names)
+    asked = calls.read_text().splitlines()
+    assert [line.split()[0] for line in asked] == ["squeue"] * 15 + ["sacct"] * 15
+    assert all(sum(name in line for line in asked) == 2 for name in names[::500])
+    calls.unlink()
+    slurm.cancel_jobs(CLUSTER, "it-abc234", [str(number) for number in range(2500)])
+    portions = [line.split()[2:] for line in calls.read_text().splitlines()]
+    assert [len(jobs) for jobs in portions] == [1000, 1000, 500]
