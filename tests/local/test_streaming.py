@@ -51,7 +51,7 @@ def test_the_drill_passes_with_a_slow_reader(cli: Cli, tmp_path: Path) -> None:
         *("readers=2", "checkpoint.every=1steps", "--tasks-per-node", "2", "--json"),
         *(word for name in names for word in ("--fault", name)),
         *("--kills", "2"),
-        timeout=300,
+        timeout=1200,
     )
     trials = json.loads(done.stdout)["trials"]
     assert [trial["fault"] for trial in trials] == names
