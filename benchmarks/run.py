@@ -3,7 +3,7 @@ not hold.
 
 python -m benchmarks.run                      all, in about half an hour
 python -m benchmarks.run control training     these parts alone; in bench.json they replace what was there of them
-python -m benchmarks.run --docs               and keep the table and the profile in docs/performance.md
+python -m benchmarks.run PART --docs          and put these lines into the table of docs/performance.md
 """
 
 import json
@@ -22,6 +22,7 @@ from benchmarks import (
     checkpoints,
     control,
     cosmoflow,
+    deepcam,
     first_step,
     formats,
     images,
@@ -45,6 +46,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "training": lambda profiles: training.lines(),
     "keras": lambda profiles: keras.lines(),
     "cosmoflow": lambda profiles: cosmoflow.lines(),
+    "deepcam": lambda profiles: deepcam.lines(),
     "images": lambda profiles: images.lines(),
     "streaming": lambda profiles: formats.lines(),
     "waiting": lambda profiles: streaming.lines(),
@@ -99,24 +101,40 @@ def markdown(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows))
 
 
-def tables(about: dict[str, Any], lines: list[Line], profiles: Profiles) -> str:
-    words = f"{about['cores']} cores, {about['cpu']}, no GPU, Python {about['python']}, torch {about['torch']}"
-    text = f"Measured on {about['date']}: {words}.\n\n" + markdown(
-        HEAD, [cells(line) for line in lines]
-    )
+def keep_in_docs(about: dict[str, Any], lines: Sequence[Line], profiles: Profiles) -> None:
+    """Put these lines into the table of the page. It keeps its other lines, each with its date."""
+    before, begin, rest = DOCS.read_text(encoding="utf-8").partition("<!-- measured -->\n")
+    old, end, after = rest.partition("<!-- /measured -->")
+    parts = old.strip("\n").split("\n\n")
+    rows = read_rows(parts[1]) if len(parts) > 1 else {}
+    for line in lines:
+        rows[line.name] = (*cells(line), about["date"])
+    words = f"{about['cores']} cores, {about['cpu']}, no GPU, Python {about['python']}"
+    machine = f"Measured on {words}, torch {about['torch']}; the last column says when."
+    tables = [machine, markdown((*HEAD, "measured"), list(rows.values()))]
+    tables += write_profiles(profiles) or parts[2:]
+    text = "\n\n".join(tables)
+    DOCS.write_text(f"{before}{begin}{text}\n{end}{after}", encoding="utf-8")
+
+
+def read_rows(table: str) -> dict[str, tuple[str, ...]]:
+    """Return the rows of a table by their first cell."""
+    rows = {}
+    for line in table.splitlines()[2:]:
+        found = tuple(cell.strip() for cell in line.strip().strip("|").split(" | "))
+        rows[found[0]] = found
+    return rows
+
+
+def write_profiles(profiles: Profiles) -> list[str]:
+    tables = []
     for name, parts in profiles.items():
         rows = [
             (part, f"{value:.1f}", f"{100 * value / parts['whole']:.1f} %")
             for part, value in parts.items()
         ]
-        text += "\n\n" + markdown((name, "µs", "share"), rows)
-    return text
-
-
-def keep_in_docs(text: str) -> None:
-    before, begin, rest = DOCS.read_text(encoding="utf-8").partition("<!-- measured -->\n")
-    end = rest.partition("<!-- /measured -->")
-    DOCS.write_text(f"{before}{begin}{text}\n{end[1]}{end[2]}", encoding="utf-8")
+        tables.append(markdown((name, "µs", "share"), rows))
+    return tables
 
 
 def main(arguments: list[str]) -> int:
@@ -133,11 +151,12 @@ def main(arguments: list[str]) -> int:
         for step, value in times.items():
             print(f"{step:36} {value:9.1f}")
     about = machine()
+    measured = profiles
     kept, profiles = (found, profiles) if parts == list(PARTS) else among_known(found, profiles)
     told = {"machine": about, "lines": to_builtins(kept), "profiles": profiles}
     JSON.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if "--docs" in arguments:
-        keep_in_docs(tables(about, kept, profiles))
+        keep_in_docs(about, found, measured)
     return 0 if all(line.holds for line in found) else 1
 
 

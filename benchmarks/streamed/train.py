@@ -1,6 +1,7 @@
 """Rows of one file, trained on while they are read; `kept` holds them in memory to compare."""
 
 import os
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rampup.torch import Field, SampleReader, Task, TensorData
 
 ROW = 4096
 ROW_BYTES = 4 * ROW
+MB = 1_000_000
 
 
 class Rows(SampleReader):
@@ -38,8 +40,17 @@ class Rows(SampleReader):
                     raise EOFError(f"{self._file} ends before row {index}")
 
 
+def limit_memory(megabytes: int) -> None:
+    """Let this process have so much more memory than it has now."""
+    status = Path("/proc/self/status").read_text().partition("VmData:")[2]
+    most = 1024 * int(status.split()[0]) + megabytes * MB
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
 class Streamed(Task):
     def data(self) -> Any:
+        if self.settings.memory_mb:
+            limit_memory(self.settings.memory_mb)
         if not self.settings.kept:
             return Rows(self.settings.file, self.settings.pause_s), None
         rows = np.fromfile(self.settings.file, np.float32).reshape(-1, ROW)

@@ -18,6 +18,11 @@ STREAMED = {**NOISY, "entry": "train:Streamed"}
 CASES: dict[str, dict[str, Any]] = {
     "memory-1": {"world": 1},
     **{f"plain-{world}": {"world": world, "entry": "train:StreamedPlain"} for world in (1, 2, 3)},
+    "augmented-memory-1": {"world": 1, "entry": "train:Augmented"},
+    **{
+        f"augmented-{world}": {"world": world, "entry": "train:StreamedAugmented"}
+        for world in (1, 2)
+    },
     "named-memory": {"world": 2, "entry": "train:Named", "eval_batch_size": 7},
     "named": {"world": 2, "entry": "train:StreamedNamed", "eval_batch_size": 7},
     **{
@@ -91,6 +96,13 @@ def test_any_number_of_ranks_trains_alike(cases: dict[str, Case], world: int) ->
     for mine, theirs in zip(one.epochs(), several.epochs(), strict=True):
         assert mine["val_accuracy"] == theirs["val_accuracy"]
         assert mine["val_loss"] == pytest.approx(theirs["val_loss"], abs=1e-5)
+
+
+def test_a_sample_is_augmented_by_its_number_whoever_reads_it(cases: dict[str, Case]) -> None:
+    one, two = cases["augmented-1"], cases["augmented-2"]
+    assert_equal(cases["augmented-memory-1"].state(), one.state())
+    assert furthest(one, two) < 1e-5
+    assert furthest(one, cases["plain-1"]) > 1e-3, "it makes a difference"
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

@@ -52,6 +52,9 @@ class CosmoFlow(Task):
         return TFRecords(train, columns), TFRecords(validation, columns)
 
     def model(self) -> keras.Model:
+        # TensorFlow joins layers where it can. At the gradient of a leaky ReLU it fails, and
+        # writes a line that reads like an error of the run.
+        tf.config.optimizer.set_experimental_options({"remapping": False})
         return build_network(self.found.size, CHANNELS, len(PARAMETERS), self.settings)
 
     def compile_settings(self) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rampup.torch import Classifier, Field, SampleReader, Task, TensorData
+from rampup.torch import Classifier, Field, SampleReader, Task, TensorData, draws
 
 WIDTH, CLASSES = 6, 3
 
@@ -114,6 +114,15 @@ class Named(Classifier, Traced):
 
     def pictures(self, batch: Any) -> Tensor:
         return (batch[1].reshape(-1, 2, 3) * 50 + 128).clamp(0, 255).byte()
+
+
+class Augmented(Traced):
+    """Makes each sample larger or smaller, by what is drawn for it in this epoch."""
+
+    def augment(self, batch: Any, epoch: int) -> Any:
+        ids, x, y = batch
+        (drawn,) = draws(self.settings.seed, epoch, ids, 1)
+        return ids, x * (0.5 + drawn / 2**53).unsqueeze(1), y
 
 
 class Idle(Traced):
@@ -339,6 +348,13 @@ class StreamedPlain(Streamed):
 class StreamedNamed(Named):
     """A classifier, whose first validation batch is kept for the pictures."""
 
+    def data(self) -> Any:
+        train, validation = super().data()
+        assert validation is not None
+        return Reads(train), Reads(validation)
+
+
+class StreamedAugmented(Augmented):
     def data(self) -> Any:
         train, validation = super().data()
         assert validation is not None

@@ -79,5 +79,51 @@ def test_a_missed_bound_is_seen(
     assert run.main([]) == 0
 
 
+PAGE = """# Performance
+
+<!-- measured -->
+Measured on something.
+
+| line | ours | theirs | ratio | spread | bound | holds | measured |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+| one | 9.000 s |  |  |  | <= 2 s | **no** | 2025-01-02 |
+| other | 0.100 s |  |  | 1-2 | <= 1 s | yes | 2025-01-01 |
+
+| one step | µs | share |
+| --- | --- | --- |
+| whole | 2.0 | 100.0 % |
+<!-- /measured -->
+
+The rest.
+"""
+
+
+def test_the_page_keeps_the_lines_that_were_not_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Also where bench.json is not there any more."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / run.DOCS
+    page.write_text(PAGE, encoding="utf-8")
+    lines = [Line("one", 1.0, None, None, "", "<= 2 s", True)]
+    lines.append(Line("new", 3.0, 1.0, 3.0, "2-4", ">= 2x", True))
+    monkeypatch.setattr(run, "PARTS", {"these": lambda profiles: iter(lines), "others": iter})
+    monkeypatch.setattr(run, "machine", lambda: dict.fromkeys(MACHINE, "x") | {"date": "today"})
+    assert run.main(["these", "--docs"]) == 0
+    found = page.read_text(encoding="utf-8")
+    rows = run.read_rows(found.split("\n\n")[2])
+    assert list(rows) == ["one", "other", "new"]
+    assert rows["one"] == ("one", "1.000 s", "", "", "", "<= 2 s", "yes", "today")
+    assert rows["other"][-2:] == ("yes", "2025-01-01")
+    assert rows["new"][1:4] == ("3.000 s", "1.000 s", "3.00")
+    assert found.partition("| one step |")[2] == PAGE.partition("| one step |")[2]
+    again = run.main(["these", "--docs"])
+    assert again == 0 and page.read_text(encoding="utf-8") == found
+
+
+MACHINE = ("cpu", "cores", "python", "torch")
+
+
 def test_a_rank_tells_of_its_first_step_among_other_lines() -> None:
     assert first_step.told("a note\nstepped 1700000000.5 2.25\nepoch=1/1\n") == (1700000000.5, 2.25)

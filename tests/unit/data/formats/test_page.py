@@ -1,4 +1,5 @@
-"""The programs of docs/file-formats.md run, on files as the page describes them."""
+"""The readers of docs/file-formats.md and docs/data-larger-than-memory.md run, on files as the pages
+describe them."""
 
 import re
 import sys
@@ -19,7 +20,10 @@ from rampup.data.formats import parquet as parquet_rows
 from tests.unit.data.formats.reading import read
 from tests.unit.data.formats.test_tfrecord import entry, field, frame
 
-PAGE = Path(__file__).parents[4] / "docs" / "file-formats.md"
+DOCS = Path(__file__).parents[4] / "docs"
+PAGE = DOCS / "file-formats.md"
+OWN_FORMAT = DOCS / "data-larger-than-memory.md"
+BLOCKS = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def test_the_programs_of_the_page_read_their_files(
     monkeypatch.chdir(tmp_path)
     write_files()
     names: dict[str, Any] = {}
-    for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S):
+    for block in BLOCKS.findall(PAGE.read_text()):
         exec(block, names)
     sizes = {"train": 1, "cubes": 1, "pairs": 1, "jets": 5, "same": 6, "rows": 7, "records": 3}
     found = {}
@@ -78,3 +82,22 @@ def test_the_programs_of_the_page_read_their_files(
     pixels, labels = read(images, [0])
     assert pixels[0, 5, 5].tolist() == [254, 0, 0] and labels.tolist() == [0]
     assert images.files() == [Path("images/cat/a.jpg")]
+
+
+@pytest.mark.usefixtures("_public")
+def test_the_reader_of_your_own_format_reads_records_and_notices_a_cut(tmp_path: Path) -> None:
+    (block,) = (it for it in BLOCKS.findall(OWN_FORMAT.read_text()) if "SampleReader" in it)
+    assert len(block.strip().splitlines()) <= 28, "about 20 lines beside the imports"
+    names: dict[str, Any] = {}
+    exec(block, names)
+    rows = np.random.default_rng(1).standard_normal((5, 1000), np.float32)
+    path = tmp_path / "waves.raw"
+    rows.tofile(path)
+    waves = names["Waves"](path)
+    assert len(waves) == 5 and waves.files() == [path]
+    found, numbers = read(waves, [4, 0, 2])
+    assert (found == rows[[4, 0, 2]]).all() and numbers.tolist() == [4, 0, 2]
+    with open(path, "r+b") as file:
+        file.truncate(4 * 4000)
+    with pytest.raises(EOFError, match=r"waves\.raw ends before sample 4"):
+        read(waves, [4])
