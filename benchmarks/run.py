@@ -29,6 +29,7 @@ from benchmarks import (
     launch,
     lightning,
     slurm,
+    spark,
     streaming,
     training,
     watching,
@@ -52,6 +53,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "checkpoints": lambda profiles: checkpoints.lines(),
     "watching": watching.lines,
     "launch": lambda profiles: launch.lines(),
+    "spark": lambda profiles: spark.lines(),
     "slurm": lambda profiles: slurm.lines(),
 }
 
