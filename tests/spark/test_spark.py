@@ -114,8 +114,10 @@ def test_twenty_deaths(spark: Any) -> None:
     """Five of each kind, in an order that changes: about five minutes."""
     kinds = [*CAUSES] * 5
     random.shuffle(kinds)
-    for number, kind in enumerate(kinds, start=1):
-        print(f"death {number}: {kind}, nothing left after {die(kind):.1f} s", flush=True)
+    print("\n| death | run ended after | nothing left after | cause |\n| --- | --- | --- | --- |")
+    for kind in kinds:
+        ended_s, gone_s, cause = die(kind)
+        print(f"| {kind} | {ended_s:.1f} s | {gone_s:.1f} s | {cause} |", flush=True)
 
 
 def test_more_ranks_than_slots_are_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
