@@ -15,7 +15,7 @@ import rampup
 from rampup.errors import Refused
 from rampup.rundir.files import RunDir
 
-from .conftest import listening_of, processes_of
+from .conftest import ENDED_WITHIN_S, listening_of, processes_of
 from .deaths import CAUSES, die
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -118,6 +118,7 @@ def test_twenty_deaths(spark: Any) -> None:
     for kind in kinds:
         ended_s, gone_s, cause = die(kind)
         print(f"| {kind} | {ended_s:.1f} s | {gone_s:.1f} s | {cause} |", flush=True)
+        assert ended_s < ENDED_WITHIN_S
 
 
 def test_more_ranks_than_slots_are_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
