@@ -30,6 +30,7 @@ from benchmarks import (
     launch,
     lightning,
     slurm,
+    spark,
     streaming,
     training,
     watching,
@@ -54,6 +55,7 @@ PARTS: dict[str, Callable[[Profiles], Iterator[Line]]] = {
     "checkpoints": lambda profiles: checkpoints.lines(),
     "watching": watching.lines,
     "launch": lambda profiles: launch.lines(),
+    "spark": lambda profiles: spark.lines(),
     "slurm": lambda profiles: slurm.lines(),
 }
 

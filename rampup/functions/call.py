@@ -161,29 +161,55 @@ def refuse_unpicklable(
 ) -> Refused:
     """Return the refusal, with the name of the variable that is at fault."""
     name = describe(find_inner(function))
-    for about, value in (*name_arguments(function, args, kwargs), *name_variables(function, name)):
-        why = find_fault(value)
+    given = (*name_object(function, name), *name_arguments(function, args, kwargs))
+    for found in (*given, *name_variables(function, name)):
+        why = find_fault(found.value)
         if why:
+            part, why = find_part(found.value, why)
             hint = "create it inside the function, or pass what it is made from"
-            return Refused(f"{about} can't be sent to the ranks: {why}", hint)
-    return Refused(f"{name} can't be sent to the ranks: {describe_error(error)}", "")
+            return Refused(
+                f"{found.kind} `{found.name}{part}`{found.of} can't be sent to the ranks: {why}",
+                hint,
+            )
+    hint = "move the function into a module, with what it needs created inside it"
+    return Refused(f"{name} can't be sent to the ranks: {describe_error(error)}", hint)
+
+
+class Named(NamedTuple):
+    """Something that travels with a call, as its author calls it."""
+
+    kind: str
+    name: str
+    value: Any
+    of: str = ""
+
+
+def name_object(function: Any, user: str) -> Iterator[Named]:
+    """Yield the object whose method is called, and what a partial binds."""
+    if isinstance(function, functools.partial):
+        yield from name_object(function.func, user)
+        yield from name_arguments(function.func, function.args, function.keywords)
+    elif inspect.ismethod(function):
+        yield Named("variable", "self", function.__self__, f" of {user}()")
+    elif not hasattr(function, "__qualname__"):
+        yield Named("variable", "self", function, f" of {user}.__call__()")
 
 
 def name_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[Named]:
     try:
-        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound = inspect.signature(function).bind_partial(*args, **kwargs)
     except (TypeError, ValueError):  # a function without a signature
         bound = None
     given: Mapping[str, Any] = kwargs if bound is None else bound.arguments
     for key, value in given.items():
         is_many = isinstance(value, tuple) and value is not kwargs.get(key)
         for index, each in enumerate(value if is_many else [value]):
-            yield (f"argument `{key}[{index}]`" if is_many else f"argument `{key}`"), each
+            yield Named("argument", f"{key}[{index}]" if is_many else key, each)
 
 
-def name_variables(function: Any, user: str, depth: int = DEEPEST) -> Iterator[tuple[str, Any]]:
+def name_variables(function: Any, user: str, depth: int = DEEPEST) -> Iterator[Named]:
     """Yield the variables from outside that a function uses, and those of the functions that it
     calls."""
     inner = find_inner(function)
@@ -196,7 +222,7 @@ def name_variables(function: Any, user: str, depth: int = DEEPEST) -> Iterator[t
     for key, value in {**found.nonlocals, **found.globals}.items():
         if inspect.isfunction(value) and depth > 0 and value is not inner:
             yield from name_variables(value, key, depth - 1)
-        yield f"variable `{key}`, which {user}() uses,", value
+        yield Named("variable", key, value, f", which {user}() uses,")
 
 
 def find_fault(value: Any) -> str:
@@ -205,6 +231,25 @@ def find_fault(value: Any) -> str:
     except Exception as error:
         return describe_error(error)
     return ""
+
+
+def find_part(value: Any, why: str, depth: int = DEEPEST) -> tuple[str, str]:
+    """Return which part of a value is at fault, as Python would write it after the value's name."""
+    for part, each in list_parts(value) if depth > 0 else ():
+        fault = find_fault(each)
+        if fault:
+            further, fault = find_part(each, fault, depth - 1)
+            return part + further, fault
+    return "", why
+
+
+def list_parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"[{key!r:.40}]", each) for key, each in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{index}]", each) for index, each in enumerate(value))
+    elif not isinstance(value, type) and not inspect.isroutine(value):
+        yield from ((f".{key}", each) for key, each in getattr(value, "__dict__", {}).items())
 
 
 def describe_error(error: Exception) -> str:

@@ -74,6 +74,16 @@ class Job:
         stop.cancel(self._run)
         self._reap()
 
+    def resume(self) -> "Job":
+        """Start a run again that has ended, from its last checkpoint. A run of your own Spark
+        session continues in the session of this process."""
+        from rampup.functions.launch import resume_run
+
+        with explained():
+            self._process = resume_run(self._run)
+            self._since = time.monotonic()
+        return self
+
     def result(self, timeout_s: float | None = None) -> Any:
         """Wait until the run has ended, and return what rank 0 returned.
 

@@ -7,6 +7,7 @@ directory.
 
 import inspect
 import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from rampup.functions.call import PackedCall, describe, find_inner, pack
 from rampup.functions.job import Job, explained
 from rampup.rundir import find, private
 from rampup.rundir.files import RunDir
+from rampup.runs import resume
 from rampup.runs.create import create_run, plan_new_run
+from rampup.runs.plan import make_plan
 
 OWN_OPTIONS = ("np", "on", "wait", "name", "launcher", "slurm")
 OPTIONS = (*OWN_OPTIONS, *RESOURCE_OPTIONS)
@@ -78,6 +81,21 @@ def submit(request: Request, packed: PackedCall, waits: bool) -> Job:
     output.say_path(f"run {run.id}: {output.count(checked.plan.ranks, 'rank')}, in ", run.path)
     is_foreground = waits and checked.plan.scheduler.driven_here
     return Job(run, checked.plan.scheduler.submit(run, spec, detach=not is_foreground))
+
+
+def resume_run(run: RunDir) -> subprocess.Popen[bytes] | None:
+    """Start one more attempt, as `rampup resume` does, in this process where its scheduler is."""
+    resume.refuse_unless_ended(run)
+    spec = resume.rebuild_spec(run, None, {}, ())
+    command = resume.find_command(run, spec, "submitted")
+    with resume.start_again(run):
+        resume.end_leftovers(run, spec.cluster)
+        checked = preflight(make_plan(spec, run.path, command))
+        output.say_notes(checked.notes)
+        resume.rewrite(run, checked, None)
+        number = len(run.attempt_numbers()) + 1
+        output.say_path(f"run {run.id}: attempt {number}, in ", run.path)
+        return checked.plan.scheduler.submit(run, spec, detach=True)
 
 
 def make_request(packed: PackedCall, options: Mapping[str, Any]) -> Request:

@@ -21,6 +21,8 @@ from rampup.runtime.storage import StorageError
 
 DEEPEST_FRAMES = 100
 """Enough to find the line of the user's, also where a recursion has no end."""
+TYPED = ("<stdin>", "<python-input-", "<ipython-input-")
+"""What Python and IPython call code that was typed at their prompt."""
 ANNOUNCES = ("in user code:", "Graph execution error:")
 """How messages of TensorFlow begin that have the cause on their last line."""
 
@@ -69,7 +71,7 @@ def _locate(error: BaseException) -> dict[str, Any]:
 def _is_library(file: str) -> bool:
     """Return whether a file belongs to Python, to an installed package, or to rampup."""
     folders = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))
-    named = file.startswith("<") and not file.startswith("<ipython")
+    named = file.startswith("<") and not file.startswith(TYPED)
     return named or "site-packages" in file or file.startswith(folders)
 
 

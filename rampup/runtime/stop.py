@@ -21,6 +21,8 @@ from rampup.runtime.context import RankContext
 from rampup.runtime.storage import guard_writes
 
 POLL_S = 1.0
+OTHERS_POLL_S = 5.0
+"""So often a rank other than 0 looks whether rank 0 has stopped: there may be thousands of them."""
 PARENT_HEARS_WITHIN_S = 1.0
 """A signal for the whole step reaches the rank and its children at about the same time."""
 TIMEOUT, PREEMPT, STOP, SUPERSEDED = "timeout", "preempt", "stop", "superseded"
@@ -54,7 +56,7 @@ class RankStopFlag(StopFlag):
     def __init__(self, attempt: AttemptDir, context: RankContext) -> None:
         super().__init__()
         self._attempt, self._rank, self._stop_at = attempt, context.rank, context.stop_at
-        self._pid, self._waits_for_usr2 = os.getpid(), False
+        self._pid, self._waits_for_usr2, self._look_at = os.getpid(), False, 0.0
         # shared with every child: 1 when SIGTERM has reached the rank itself
         self._rank_got_term = mmap.mmap(-1, 1)
         self._install_handlers()
@@ -130,6 +132,16 @@ class RankStopFlag(StopFlag):
             self.request(STOP)
         if self._rank == 0 and os.path.exists(self._attempt.next.path):
             self.request(SUPERSEDED)
+        if self._rank != 0 and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + OTHERS_POLL_S
+            self._follow_first_rank()
+
+    def _follow_first_rank(self) -> None:
+        """Stop after rank 0 has stopped. Ranks that torch.distributed joins stop together, before
+        this; others would never end, because only rank 0 reads the file `stop`."""
+        reason = self._attempt.read_again()
+        if reason in (TIMEOUT, PREEMPT, STOP):
+            self.request(reason)
 
 
 def is_only_thread() -> bool:

@@ -2,6 +2,8 @@
 under mpirun."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from conftest import Cli
@@ -25,3 +27,33 @@ def test_two_ranks_of_mpirun_hold_the_same_weights(cli: Cli, horovod_env: Path) 
     ]
     assert told[0][4] == told[1][4]
     assert (cli.cwd / "ten_steps.h5").exists()
+
+
+LAUNCHED = """
+import sys
+import rampup
+
+def add():
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    hvd.init()
+    return [hvd.size(), float(hvd.allreduce(tf.constant(hvd.rank() + 1.0), op=hvd.Sum))]
+
+if __name__ == "__main__":
+    print("joined", rampup.launch(add, np=2, launcher="mpirun", env=sys.argv[1]))
+"""
+
+
+def test_a_launched_function_uses_horovod(cli: Cli, horovod_env: Path) -> None:
+    """As `HorovodRunner(np=2).run(train)`: MPI starts the ranks, the function calls hvd.init()."""
+    script = cli.script(LAUNCHED, "by_horovod.py")
+    done = subprocess.run(
+        [sys.executable, script, str(horovod_env)],
+        cwd=cli.cwd,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert "joined [2, 3.0]" in done.stdout, done.stderr

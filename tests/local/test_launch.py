@@ -340,6 +340,22 @@ print(rampup.launch(add, np=2))
     assert "3.0" in python(cli, text).stdout
 
 
+def test_ranks_join_by_tf_distribute(cli: Any) -> None:
+    """It takes a quarter of a minute: two ranks import TensorFlow."""
+    pytest.importorskip("tensorflow")
+    text = """
+def add():
+    import tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    total = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce(
+        "sum", tf.constant(1.0 + int(os.environ["RANK"]))))
+    return [strategy.num_replicas_in_sync, float(total)]
+print("joined", rampup.launch(add, np=2))
+"""
+    done = python(cli, text, TF_CPP_MIN_LOG_LEVEL="2")
+    assert "joined [2, 3.0]" in done.stdout
+
+
 def test_sys_exit_without_an_error_returns_none(cli: Any) -> None:
     assert "[None]" in python(cli, "print([rampup.launch(lambda: sys.exit())])").stdout
 

@@ -6,13 +6,18 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import rampup
 from rampup.core import processes
 from rampup.rundir.files import RunDir
 
-from .conftest import GONE_WITHIN_S, START_WITHIN_S, processes_of, wait_for
+from .conftest import (
+    GONE_WITHIN_S,
+    START_WITHIN_S,
+    processes_of,
+    wait_for,
+)
 
 CAUSES = {
     "cancel": "it was cancelled",
@@ -60,8 +65,17 @@ def rank_of(pid: int) -> str:
     return found[0].removeprefix("RANK=") if found else ""
 
 
-def die(kind: str) -> float:
-    """Let one run meet one death. Return after how many seconds nothing of it was left."""
+class Death(NamedTuple):
+    """What came of one death, in seconds after it."""
+
+    ended_s: float
+    gone_s: float
+    cause: str
+
+
+def die(kind: str) -> Death:
+    """Let one run meet one death. Return when the run had ended, and when nothing of it was
+    left."""
     job = rampup.launch(endure, np=2, on="spark", wait=False, name=kind)
     run = RunDir(job.dir)
     began = [run.attempt(1).path / f"began-{rank}" for rank in (0, 1)]
@@ -73,14 +87,16 @@ def die(kind: str) -> float:
         job.cancel()
     else:
         os.kill(find_victim(run, kind), signal.SIGKILL)
-    wait_for(job.done, "the run has ended", GONE_WITHIN_S)
+    wait_for(lambda: "outcome" in run.attempt(1).facts, "the run has ended", GONE_WITHIN_S)
+    ended_s = time.monotonic() - since
     wait_for(lambda: not processes_of(run.path), "nothing is left", GONE_WITHIN_S)
-    took = time.monotonic() - since
-    assert took < GONE_WITHIN_S
+    gone_s = time.monotonic() - since
+    assert gone_s < GONE_WITHIN_S
+    assert job.done()
     facts: dict[str, Any] = run.attempt(1).facts
     assert CAUSES[kind] in facts["cause"], facts
     assert facts["outcome"] == ("cancelled" if kind == "cancel" else "failed")
     assert len(run.attempt_numbers()) == 1
     if kind != "executor":
         assert processes.start_ticks(executor) is not None, "the executor itself lives on"
-    return took
+    return Death(ended_s, gone_s, facts["cause"])

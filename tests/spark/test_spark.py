@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import rampup
 from rampup.errors import Refused
 from rampup.rundir.files import RunDir
 
-from .conftest import processes_of
+from .conftest import ENDED_WITHIN_S, listening_of, processes_of
 from .deaths import CAUSES, die
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -61,6 +62,24 @@ def test_ranks_of_two_executors_join_by_torch_distributed(spark: Any) -> None:
     assert rampup.launch(add_up, np=2, on="spark") == 3.0
 
 
+def test_a_session_of_another_thread_is_found(spark: Any) -> None:
+    """Spark's own "active session" belongs to a thread."""
+    found: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: found.append(rampup.launch(describe_rank, gpus_per_node=1, on="spark"))
+    )
+    thread.start()
+    thread.join()
+    assert found and found[0]["WORLD_SIZE"] == "1"
+
+
+def test_everything_of_the_session_listens_on_loopback(spark: Any) -> None:
+    java = spark.sparkContext._gateway.proc.pid
+    found = listening_of(java)
+    assert found, "the driver and its executors listen"
+    assert {address for address, _ in found} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, found
+
+
 def list_secrets() -> list[str]:
     import os
 
@@ -95,8 +114,11 @@ def test_twenty_deaths(spark: Any) -> None:
     """Five of each kind, in an order that changes: about five minutes."""
     kinds = [*CAUSES] * 5
     random.shuffle(kinds)
-    for number, kind in enumerate(kinds, start=1):
-        print(f"death {number}: {kind}, nothing left after {die(kind):.1f} s", flush=True)
+    print("\n| death | run ended after | nothing left after | cause |\n| --- | --- | --- | --- |")
+    for kind in kinds:
+        ended_s, gone_s, cause = die(kind)
+        print(f"| {kind} | {ended_s:.1f} s | {gone_s:.1f} s | {cause} |", flush=True)
+        assert ended_s < ENDED_WITHIN_S
 
 
 def test_more_ranks_than_slots_are_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,29 +183,60 @@ def resume_after_a_kill(last: int) -> list[int]:
     return state["seen"]
 
 
+def fail_at_first() -> list[int]:
+    import os
+
+    import rampup
+
+    run = rampup.init()
+    state = run.resume() or {"total": 0}
+    run.save({"total": state["total"] + 3}, run.step + 1)
+    run.finish()
+    if os.environ["RAMPUP_ATTEMPT"] == "1":
+        raise ValueError("not yet")
+    return [int(os.environ["RAMPUP_ATTEMPT"]), state["total"]]
+
+
 def test_a_function_that_asks_for_it_is_started_again_and_resumes(spark: Any) -> None:
     job = rampup.launch(resume_after_a_kill, 5, on="spark", wait=False)
     assert job.result() == [1, 2, 3, 4, 5]
     assert len(RunDir(job.dir).attempt_numbers()) == 2
 
 
+def test_a_run_of_this_session_is_resumed_in_it(spark: Any) -> None:
+    job = rampup.launch(fail_at_first, on="spark", wait=False)
+    with pytest.raises(rampup.RunFailed, match="not yet"):
+        job.result()
+    assert job.resume().result() == [2, 3]
+    assert rampup.attach(job.id).result() == [2, 3]
+
+
 def test_a_dataframe_becomes_parquet_that_the_ranks_read(spark: Any, tmp_path: Path) -> None:
     folder = tmp_path / "numbers"
-    spark.range(100).selectExpr("id as x", "id * 2 as y").write.parquet(str(folder))
+    spark.range(100).selectExpr("id as x", "array(float(id), float(2 * id)) as y").write.parquet(
+        str(folder)
+    )
 
-    def read(folder: str) -> list[int]:
-        import os
+    def read(folder: str) -> list[float]:
         from pathlib import Path
 
-        import pyarrow.parquet as parquet
+        import numpy as np
 
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        rows = 0
-        for file in sorted(Path(folder).glob("*.parquet"))[rank::size]:
-            rows += parquet.read_table(file).num_rows
-        return [rank, rows]
+        import rampup
+        from rampup.torch import Column, ParquetRows
 
-    assert rampup.launch(read, str(folder), np=2, on="spark") == [0, 50]
+        run = rampup.init()
+        rows = ParquetRows(
+            sorted(Path(folder).glob("*.parquet")),
+            {"x": Column((), np.int64), "y": Column((2,))},
+        )
+        mine = np.arange(len(rows))[run.rank :: run.world_size]
+        x, y = np.empty(len(mine), np.int64), np.empty((len(mine), 2), np.float32)
+        rows.read(mine, (x, y))
+        run.finish()
+        return [len(rows), len(mine), float((y.sum(axis=1) - 3 * x).sum()), int(x.sum())]
+
+    assert rampup.launch(read, str(folder), np=2, on="spark") == [100, 50, 0.0, 2450]
 
 
 def test_without_gpus_in_the_session_or_a_place_it_is_refused(

@@ -126,7 +126,7 @@ def check_session(spec: RunSpec) -> Iterator[Finding]:
     if session is None and not spec.cluster.spark_master:
         yield problem(
             "there is no Spark session in this process, and the profile has no spark_master",
-            "create a SparkSession first, or add cluster.spark_master=local-cluster[2,1,1024]",
+            find_remedy(spec),
         )
     conf: Mapping[str, str] = spec.cluster.spark
     if session is not None:
@@ -136,6 +136,13 @@ def check_session(spec: RunSpec) -> Iterator[Finding]:
             f"gpus_per_node={spec.resources.gpus_per_node}, but the session gives no GPU to a task",
             "set spark.task.resource.gpu.amount=1 and spark.executor.resource.gpu.amount",
         )
+
+
+def find_remedy(spec: RunSpec) -> str:
+    """A launched function is resumed where its session is; `rampup resume` has none."""
+    if spec.function is not None:
+        return "create a SparkSession first; an old run: rampup.attach(ID).resume() in its process"
+    return "create a SparkSession first, or add cluster.spark_master=local-cluster[2,1,1024]"
 
 
 def problem(cause: str, remedy: str) -> Finding:

@@ -15,9 +15,16 @@ LOOPBACK = "127.0.0.1"
 
 
 def find_active() -> Any:
-    """Return the session of this process, if there is one; pyspark is not imported for that."""
+    """Return the session of this process, if there is one; pyspark is not imported for that.
+
+    Spark's "active session" is one of the calling thread; where that has none, it is the one that
+    another thread has made.
+    """
     sql = sys.modules.get("pyspark.sql")
-    return sql.SparkSession.getActiveSession() if sql is not None else None
+    if sql is None:
+        return None
+    active = sql.SparkSession.getActiveSession()
+    return active or getattr(sql.SparkSession, "_instantiatedSession", None)
 
 
 def find_context(session: Any) -> Any:

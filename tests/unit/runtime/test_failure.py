@@ -47,3 +47,15 @@ def test_the_cause_is_told_and_the_traceback_kept(
     assert found["message"].startswith(told) and (found["type"], found["rank"]) == ("ValueError", 3)
     assert found["message"] == told or text == IN_USER_CODE
     assert text in found["traceback"] and text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["<stdin>", "<python-input-3>", "/home/me/train.py"])
+def test_code_that_was_typed_at_the_prompt_has_a_line(tmp_path: Path, name: str) -> None:
+    attempt = RunDir(tmp_path).attempt(1)
+    attempt.path.mkdir(parents=True)
+    try:
+        exec(compile("def train():\n    raise ValueError\ntrain()", name, "exec"), {})
+    except ValueError as error:
+        failure.record_failure(error, attempt, 0)
+    found = json.loads(attempt.error_file(0).read_text())
+    assert (found["file"], found["line"]) == (name, 2)

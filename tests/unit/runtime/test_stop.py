@@ -182,3 +182,19 @@ def test_outside_rampup_nobody_asks() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert open_stop_flag(RankContext()).reason == ""
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_ranks_that_nothing_joins_stop_after_rank_0(attempt: Path) -> None:
+    """Only rank 0 reads the file `stop`: without it the others would run for ever."""
+    rank = Rank(attempt, RANK="1", WORLD_SIZE="2")
+    (attempt / "again").write_text("stop\n")
+    assert rank.said() == ["asked stop"]
+    assert (attempt / "again").read_text() == "stop\n"
+
+
+def test_a_program_that_asks_to_be_started_again_stops_no_other_rank(attempt: Path) -> None:
+    rank = Rank(attempt, RANK="1", WORLD_SIZE="2", before="time.sleep(0)")
+    (attempt / "again").write_text("asked\n")
+    time.sleep(2.5)
+    rank.signal_all(signal.SIGTERM)
+    assert rank.said() == ["asked preempt"]
