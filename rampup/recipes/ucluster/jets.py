@@ -4,7 +4,8 @@ train.py calls it on every rank, and the baselines call it too. It imports no fr
 bins are what the network learns to tell apart; labels are for counting afterwards alone.
 """
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,3 +46,8 @@ def split(size: int, seed: int = 0) -> tuple[Integers, Integers, Integers]:
     ends = np.cumsum([round(share * size) for share in SHARES])
     train, validation, third = np.split(order, ends)
     return train, validation, third
+
+
+def read_parts(path: str | Path | None = None) -> tuple[Any, Any, Any]:
+    jets = read_jets(path)
+    return tuple(jets.take(rows) for rows in split(len(jets)))
