@@ -46,7 +46,7 @@ class Jets(NamedTuple):
 
     def take(self, rows: "Integers | slice") -> "Jets":
         """Return some of the jets."""
-        return Jets(*(array[rows] for array in self))
+        return Jets._make(array[rows] for array in self)
 
 
 class Particles(NamedTuple):
@@ -98,28 +98,31 @@ def log_or_zero(values: Floats) -> Floats:
 def divide(particles: Floats, jets: Floats) -> Floats:
     """Return each particle's part of its jet; 0 where the jet's is not a positive number."""
     good = np.isfinite(jets) & (jets > 0)
-    parts: Floats = particles / np.where(good, jets, np.inf)[:, None]
-    return parts
+    whole = np.where(good, jets, np.inf)
+    return (particles / whole[:, None]).astype(np.float32)
 
 
 def wrap_angle(angle: Floats) -> Floats:
     """Return the same direction between -pi and pi."""
-    turned: Floats = (angle + np.float32(np.pi)) % np.float32(2 * np.pi) - np.float32(np.pi)
-    return turned
+    turned = (angle + np.pi) % (2 * np.pi) - np.pi
+    return np.where(np.abs(angle) > np.pi, turned, angle).astype(np.float32)
 
 
 def fixed_bins(mass: NDArray[np.floating]) -> Integers:
     """Return the fixed bin of each mass: the same number for the same mass in every file."""
-    return np.clip(np.digitize(mass, FIXED_EDGES) - 1, 0, len(FIXED_EDGES) - 2).astype(np.int64)
+    bins: Integers = np.clip(np.digitize(mass, FIXED_EDGES) - 1, 0, len(FIXED_EDGES) - 2)
+    return bins
 
 
 def is_particle(points: Floats) -> NDArray[np.bool_]:
     """Tell particles from the zeros after the last one."""
-    return np.any(points != 0, axis=2)
+    found: NDArray[np.bool_] = np.any(points != 0, axis=2)
+    return found
 
 
 def count_particles(points: Floats) -> Integers:
-    return is_particle(points).sum(1).astype(np.int64)
+    counts: Integers = is_particle(points).sum(1).astype(np.int64)
+    return counts
 
 
 def mass_of_particles(points: Floats) -> Floats:
@@ -132,4 +135,10 @@ def mass_of_particles(points: Floats) -> Floats:
     energy, along = (pt * np.cosh(eta)).sum(1), (pt * np.sinh(eta)).sum(1)
     across = [(pt * turned).sum(1) for turned in (np.cos(phi), np.sin(phi))]
     square = energy**2 - along**2 - across[0] ** 2 - across[1] ** 2
-    return np.sqrt(np.maximum(square, 0)).astype(np.float32)
+    mass: Floats = np.sqrt(np.maximum(square, 0)).astype(np.float32)
+    return mass
+
+
+def join(found: list[Jets]) -> Jets:
+    """Return the jets of all, one after the other."""
+    return Jets._make(np.concatenate(arrays) for arrays in zip(*found, strict=True))

@@ -49,7 +49,7 @@ BASELINES: dict[str, Callable[[Columns, Columns], Columns]] = {
 def measure(train: Any, third: Any, clusters: int = len(CLASSES)) -> dict[str, list[float]]:
     """Return the accuracy of each baseline on the third part, for each seed."""
     fitted_on, counted_on = columns_of(train), columns_of(third)
-    found = {}
+    found: dict[str, list[float]] = {}
     for name, prepare in BASELINES.items():
         rows, others = prepare(fitted_on, fitted_on), prepare(fitted_on, counted_on)
         found[name] = []

@@ -120,7 +120,8 @@ def fit_kmeans(points: NDArray[Any], clusters: int, seed: int, runs: int = RUNS)
 
 def assign(points: NDArray[Any], centres: NDArray[Any]) -> Integers:
     """Return the nearest centre of each point."""
-    return _square_distances(np.asarray(points, np.float64), centres).argmin(1)
+    nearest: Integers = _square_distances(np.asarray(points, np.float64), centres).argmin(1)
+    return nearest
 
 
 def _square_distances(rows: Numbers, centres: NDArray[Any]) -> Numbers:

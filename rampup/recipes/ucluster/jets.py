@@ -5,14 +5,28 @@ bins are what the network learns to tell apart; labels are for counting afterwar
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rampup.recipe import RampupError, fixed_mass_bins, mass_bin_edges, read_jets
+from rampup.recipe import (
+    RampupError,
+    fixed_mass_bins,
+    list_jet_files,
+    mass_bin_edges,
+    read_jets,
+)
 
-__all__ = ["CLASSES", "FIXED_EDGES", "fixed_bins", "quantile_bins", "read_jets", "split"]
+__all__ = [
+    "CLASSES",
+    "FIXED_EDGES",
+    "fixed_bins",
+    "quantile_bins",
+    "read_jets",
+    "read_parts",
+    "split",
+]
 
 CLASSES = ("W", "Z", "top")
 """In the order of the labels."""
@@ -49,5 +63,15 @@ def split(size: int, seed: int = 0) -> tuple[Integers, Integers, Integers]:
 
 
 def read_parts(path: str | Path | None = None) -> tuple[Any, Any, Any]:
+    """Return the jets for training, for validation, and of the third part.
+
+    They are those that come with rampup, or of a file, or of a folder. Files in parts stay in
+    theirs; all others are put together and divided by `split`.
+    """
+    if path is not None:
+        train, *others = list_jet_files(path).values()
+        if all(others):
+            return read_jets(train), read_jets(others[0]), read_jets(others[1])
     jets = read_jets(path)
-    return tuple(jets.take(rows) for rows in split(len(jets)))
+    first, second, third = (jets.take(rows) for rows in split(len(jets)))
+    return first, second, third
