@@ -4,6 +4,7 @@ All readers of jets use it, so that jets of any source are described alike. Pure
 read here. A row of zeros is no particle; whatever is not a finite number becomes 0.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,8 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
-class Jets(NamedTuple):
+@dataclass(frozen=True)
+class Jets:
     """Jets with what is known of them; row i of each array is jet i."""
 
     points: Floats
@@ -46,7 +48,8 @@ class Jets(NamedTuple):
 
     def take(self, rows: "Integers | slice") -> "Jets":
         """Return some of the jets."""
-        return Jets._make(array[rows] for array in self)
+        points, mass = self.points[rows], self.mass[rows]
+        return Jets(points, mass, self.label[rows], self.multiplicity[rows], self.mass_bin[rows])
 
 
 class Particles(NamedTuple):
@@ -141,4 +144,10 @@ def mass_of_particles(points: Floats) -> Floats:
 
 def join(found: list[Jets]) -> Jets:
     """Return the jets of all, one after the other."""
-    return Jets._make(np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return Jets(
+        points=np.concatenate([jets.points for jets in found]),
+        mass=np.concatenate([jets.mass for jets in found]),
+        label=np.concatenate([jets.label for jets in found]),
+        multiplicity=np.concatenate([jets.multiplicity for jets in found]),
+        mass_bin=np.concatenate([jets.mass_bin for jets in found]),
+    )
