@@ -4,7 +4,7 @@ without a framework."""
 from pathlib import Path
 from typing import Any
 
-from rampup.recipe import Needs, Refused, Settings, check_jets, nearest
+from rampup.recipe import Needs, Refused, Settings, check_jets, dataset_folder, nearest
 
 WORDS = {
     "mass_bins": ("quantile", "fixed"),
@@ -25,6 +25,8 @@ LEAST = {
     "alpha_slope": 0,
 }
 WIDTHS = {"attention_widths": 2, "widths": 4, "dense_widths": 2}
+PREPARED = "jets"
+"""The set that `rampup fetch` prepares of the published files; anything else is a path."""
 MOST_POINTS = 100
 MOST_CLUSTERS = 12
 
@@ -58,9 +60,18 @@ def check(settings: Settings) -> Needs:
             f"pretrain_epochs={settings.pretrain_epochs} leaves no epoch for the clustering loss",
             f"epochs={settings.pretrain_epochs + 1}, or more",
         )
+    if settings.data == PREPARED:
+        return Needs(data=(PREPARED,))
     if settings.data:
         check_jets(Path(settings.data))
     return Needs()
+
+
+def find_jets(settings: Settings) -> Path | None:
+    """Return where the jets are; None for those that come with rampup."""
+    if settings.data == PREPARED:
+        return dataset_folder(PREPARED)
+    return Path(settings.data) if settings.data else None
 
 
 def check_widths(name: str, given: Any, count: int) -> None:

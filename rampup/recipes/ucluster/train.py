@@ -34,6 +34,7 @@ from rampup.recipes.ucluster.model import (
     cut_outputs,
     focal_loss,
 )
+from rampup.recipes.ucluster.settings import find_jets
 
 BIN, LABEL = 0, 1
 """Columns of what is known of a jet."""
@@ -46,7 +47,7 @@ class UCluster(Task):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        found = read_parts(settings.data or None)
+        found = read_parts(find_jets(settings))
         if settings.mass_bins == "fixed":
             self.bins, bins = len(FIXED_EDGES) - 1, [jets.mass_bin for jets in found]
         else:

@@ -18,6 +18,8 @@ EXPORTED = {
     "rampup": ["Job", "Run", "RunFailed", "__version__", "attach", "init", "launch"],
     "rampup.keras": [
         "ArrayData",
+        "BatchNormalization",
+        "Clustering",
         "Column",
         "Data",
         "Field",
@@ -26,6 +28,7 @@ EXPORTED = {
         "NpyFiles",
         "NpyRows",
         "ParquetRows",
+        "Ranks",
         "SampleReader",
         "TFRecords",
         "Task",
