@@ -50,7 +50,8 @@ class Ranks:
         """Return the array of rank 0; on the others only its shape and type count."""
         given = np.asarray(array)
         rows = given.reshape(1, *given.shape)
-        return self.gather(rows if self.rank == 0 else rows[:0])[0]
+        found: Array = self.gather(rows if self.rank == 0 else rows[:0])[0]
+        return found
 
     def predict(self, data: Data | None = None) -> Array:
         """Return what the model returns for each sample, in evaluation mode and in their order.

@@ -17,8 +17,7 @@ from rampup.recipes.ucluster.settings import check
 if find_spec("tf_keras") is None:
     pytest.skip("it needs pip install 'rampup[keras]'", allow_module_level=True)
 
-import tensorflow as tf
-
+from rampup.engines.keras.setup import tf
 from rampup.recipes.ucluster import model, train
 
 NARROW: dict[str, Any] = {
