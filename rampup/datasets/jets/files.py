@@ -88,8 +88,8 @@ def list_jet_files(path: str | Path) -> dict[str, list[Path]]:
 def read_jets(path: "str | Path | Iterable[Path] | None" = None) -> "Jets":
     """Return the jets of files, of a folder of files, or those that come with rampup.
 
-    Files may have different lengths and layouts. Jets other than W, Z and top, those below 10 or
-    above 200 GeV, and those without particles are left out.
+    Files may have different lengths and layouts. Jets other than W, Z and top and those without
+    particles are left out, and of published files those below 10 or above 200 GeV.
     """
     if path is None:
         from rampup.datasets.jets.shipped import read_shipped

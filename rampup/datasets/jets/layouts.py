@@ -91,19 +91,22 @@ def heaviest_first(values: Array, pt: Array) -> Array:
 
 
 def read_prepared(path: Path, content: Any) -> Jets:
-    """Return the jets of a file of UCluster; its mass bins are used as they are."""
+    """Return the jets of a file of UCluster.
+
+    Its scripts count mass bins anew in a file where one is empty, so the same number may mean
+    another mass elsewhere: with `masses` the fixed bins are used, and `pid` only without.
+    """
     data, label, bins = (content[name] for name in PREPARED)
     if data.ndim != 3 or data.shape[2] != len(NAMES) or not len(data) == len(label) == len(bins):
         raise misshapen(path, content, PREPARED)
     points = fit_particles(only_finite(data[()]))
     kinds = label[()]
     labels = read_labels(kinds) if kinds.ndim == 2 else kinds.reshape(-1).astype(np.int64)
-    mass_bin = np.asarray(bins[()]).reshape(len(data), -1)[:, 0].astype(np.int64)
     if MASSES in content and len(content[MASSES]) == len(data):
         mass = np.asarray(content[MASSES][()], np.float32).reshape(len(data))
-    else:
-        mass = mass_of_particles(points)
-    return keep_filled(points, mass, labels, mass_bin)
+        return keep_filled(points, mass, labels, None)
+    mass_bin = np.asarray(bins[()]).reshape(len(data), -1)[:, 0].astype(np.int64)
+    return keep_filled(points, mass_of_particles(points), labels, mass_bin)
 
 
 def keep_filled(points: Array, mass: Array, label: Array, mass_bin: Array | None) -> Jets:

@@ -234,7 +234,8 @@ def test_a_prepared_file(tmp_path: Path) -> None:
     found = read_jets(tmp_path / "a.h5")
     assert (found.points == arrays["data"]).all() and found.mass[0] == 20
     assert found.label.tolist() == [0, 1, 2, 0, 1]
-    assert found.mass_bin.tolist() == [0, 1, 2, 3, 4], "as the file has them"
+    # the file counts the bins that it has: 0 to 4
+    assert found.mass_bin.tolist() == [1, 5, 9, 14, 18], "the fixed ones, by the mass"
 
 
 def test_masses_are_computed_where_a_prepared_file_has_none(tmp_path: Path) -> None:
