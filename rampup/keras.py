@@ -11,10 +11,15 @@ from rampup.data.formats.parquet import ParquetRows
 from rampup.data.formats.tfrecord import TFRecords
 from rampup.data.order import permutation, shard
 from rampup.data.reader import Field, SampleReader
+from rampup.engines.clusters import Clustering
+from rampup.engines.keras.batch_statistics import BatchNormalization
+from rampup.engines.keras.ranks import Ranks
 from rampup.engines.keras.task import ArrayData, Data, Task
 
 __all__ = [
     "ArrayData",
+    "BatchNormalization",
+    "Clustering",
     "Column",
     "Data",
     "Field",
@@ -23,6 +28,7 @@ __all__ = [
     "NpyFiles",
     "NpyRows",
     "ParquetRows",
+    "Ranks",
     "SampleReader",
     "TFRecords",
     "Task",

@@ -159,7 +159,21 @@ COSMOFLOW_DEMO = DataSet(
     made_bytes=115_000_000,
 )
 
-SETS = {data.name: data for data in (MNIST, CIFAR10, GLOVE, DEEPCAM_DEMO, DEEPCAM, COSMOFLOW_DEMO)}
+JETS = DataSet(
+    name="jets",
+    about="jets of the hls4ml collaboration, which you have: W, Z and top, prepared for training",
+    files=(),
+    address="",
+    package=None,
+    recipe="ucluster data=jets",
+    given="the folder with train/ and val/, or any file or folder of such jets",
+    maker="rampup.datasets.jets.prepare:prepare",
+    hint="rampup fetch jets --from FOLDER, the one that contains train/ and val/",
+)
+
+SETS = {
+    data.name: data for data in (MNIST, CIFAR10, GLOVE, DEEPCAM_DEMO, DEEPCAM, COSMOFLOW_DEMO, JETS)
+}
 MADE = ".made.json"
 """The sizes of the files of a set that was made here."""
 

@@ -47,7 +47,7 @@ class Loop(ABC):
         settings = job.settings
         self.job, self.world, self.settings, self.samples = job, world, settings, samples
         self.steps_per_epoch = -(-samples // settings.batch_size)
-        self.schedule = parts.build_schedule(settings, self.steps_per_epoch)
+        self.schedule = parts.build_schedule(settings, self.steps_per_epoch, samples)
         self.target: float | None = settings.target
         self.quality = self.target
         """What a benchmark asks for, where the user gives no target."""
@@ -74,6 +74,13 @@ class Loop(ABC):
 
         It increments `self.step` and sets `stop_agreed` and `save_agreed`.
         """
+
+    def end_epoch(self, epoch: int) -> None:
+        """Do what follows the last step of an epoch, before its validation, on all ranks.
+
+        A checkpoint of that step is taken after it. Most engines have nothing to do here.
+        """
+        return
 
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
@@ -217,6 +224,8 @@ class Loop(ABC):
             self._raise_if_superseded()
             return None
         train_loss = self.loss.epoch_mean()
+        if self.step % self.steps_per_epoch == 0:
+            self.end_epoch(epoch)
         samples_s = samples / (time.perf_counter() - began)
         self.job.phases.mark("compute")
         log.point("learning_rate", self.learning_rate(), self.step, epoch)

@@ -143,20 +143,27 @@ def _scale(picture: Pixels) -> Pixels:
     return colours.repeat(SIDE // longest, 0).repeat(SIDE // longest, 1)
 
 
-def confusion_picture(confusion: NDArray[np.float64], names: Sequence[str]) -> bytes | None:
-    """Draw the true classes as rows and the predictions as columns; None for very many classes."""
-    classes = len(names)
-    if classes > MOST_CELLS:
+def confusion_picture(
+    confusion: NDArray[np.float64], names: Sequence[str], columns: Sequence[str] | None = None
+) -> bytes | None:
+    """Draw the true classes as rows and the predictions as columns; None for very many classes.
+
+    `columns` names the predictions where they are not the classes, as clusters are.
+    """
+    columns = names if columns is None else columns
+    if max(len(names), len(columns)) > MOST_CELLS:
         return None
     cell = max(5 * STEP, 28)
     left = 10 * STEP + 6
-    canvas = np.full((classes * cell + LINE + 6, left + classes * cell, 3), 255, np.uint8)
+    size = (len(names) * cell + LINE + 6, left + len(columns) * cell, 3)
+    canvas = np.full(size, 255, np.uint8)
     shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
-    for row in range(classes):
+    for place, name in enumerate(columns):
+        write(canvas, 0, left + place * cell, name[:4], BLACK)
+    for row, name in enumerate(names):
         top = LINE + 6 + row * cell
-        write(canvas, top + cell // 2 - DOT, 0, names[row][:10], BLACK)
-        write(canvas, 0, left + row * cell, names[row][:4], BLACK)
-        for column in range(classes):
+        write(canvas, top + cell // 2 - DOT, 0, name[:10], BLACK)
+        for column in range(len(columns)):
             begin, share = left + column * cell, shares[row, column]
             shade = [round(255 + (dark - 255) * share) for dark in DARK]
             canvas[top : top + cell - 1, begin : begin + cell - 1] = shade

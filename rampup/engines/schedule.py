@@ -29,6 +29,11 @@ class Schedule:
     warmup_steps: int = 0
     decay_steps: int = 1
     """kind=step: the number of steps between two drops."""
+    decay_samples: int = 0
+    """kind=step: the number of samples between two drops, in the place of a number of steps."""
+    samples: int = 0
+    """kind=step: the number of samples of an epoch."""
+    batch_size: int = 1
     decay_factor: float = 0.1
     warmup_factor: float = 1.0
     """Where the warmup ends, as a factor of the base rate. 1: it rises from nothing to the base
@@ -39,7 +44,7 @@ class Schedule:
     """kind=cosine: the number of steps after the warmup in which the rate falls to the lowest; None
     for all that are left."""
     lowest: float = 0.0
-    """kind=cosine: the lowest factor; the rate stays there."""
+    """kind=cosine or step: the lowest factor; the rate stays there."""
     scale: float = 1.0
     """The peak, as a factor of the base rate: it grows with the batch."""
     steps_per_epoch: int = 1
@@ -76,7 +81,7 @@ class Schedule:
         if self.kind == "constant":
             return peak
         if self.kind == "step":
-            return peak * float(self.decay_factor ** (step // self.decay_steps))
+            return max(self.lowest, peak * float(self.decay_factor ** self._drops(step)))
         after = step - self.warmup_steps
         if self.kind == "multistep":
             drops = bisect_right(sorted(self.milestones), after)
@@ -87,6 +92,13 @@ class Schedule:
         done = min(1.0, after / (self.cosine_steps or left))
         return self.lowest + (peak - self.lowest) * 0.5 * (1 + math.cos(math.pi * done))
 
+    def _drops(self, step: int) -> int:
+        """Return how often the rate has dropped, by steps or by the samples of all steps before."""
+        if not self.decay_samples:
+            return step // self.decay_steps
+        epoch, within = divmod(step, self.steps_per_epoch)
+        return (epoch * self.samples + within * self.batch_size) // self.decay_samples
+
     def _one_cycle(self, step: int) -> float:
         """Rise to the full rate and fall to zero, in straight lines.
 
@@ -96,13 +108,16 @@ class Schedule:
         return min((step + 1) / rise, max(0, self.steps - step) / max(1, self.steps - rise + 1))
 
 
-def build_schedule(settings: Settings, steps_per_epoch: int) -> Schedule:
+def build_schedule(settings: Settings, steps_per_epoch: int, samples: int = 0) -> Schedule:
     base, lowest = settings.get("lr"), settings.get("min_lr") or 0.0
     return Schedule(
         kind=settings.schedule,
         steps=settings.epochs * steps_per_epoch,
         warmup_steps=settings.warmup_steps,
         decay_steps=settings.decay_epochs * steps_per_epoch,
+        decay_samples=settings.get("decay_samples", 0),
+        samples=samples,
+        batch_size=settings.batch_size,
         decay_factor=settings.decay_factor,
         warmup_factor=settings.get("warmup_factor", 1.0),
         milestones=tuple(settings.get("milestones", ())),

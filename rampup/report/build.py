@@ -17,6 +17,7 @@ from rampup.errors import Refused, UsageError
 from rampup.report import vega
 from rampup.report.charts import Chart, Mark, run_charts, thin_charts
 from rampup.report.class_charts import evaluation_charts
+from rampup.report.cluster_charts import cluster_charts
 from rampup.report.data import RunData
 from rampup.report.labels import label_runs
 from rampup.report.page import fill_page
@@ -80,6 +81,7 @@ def all_charts(runs: Sequence[RunData], labels: Sequence[str]) -> tuple[list[Cha
     charts, left = run_charts(runs, labels)
     if len(runs) == 1:
         charts += evaluation_charts(runs[0].evaluation)
+        charts += cluster_charts(runs[0])
     thin_charts(charts)
     return charts, left
 

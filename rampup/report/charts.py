@@ -41,15 +41,25 @@ MOST_MARKS = 300
 REASON_LENGTH = 110
 CLOSE = 0.03
 """Part of the width of a chart: numbers that stand closer would overlap."""
+WORD = 0.08
+"""The same of a number and a word."""
+LONGEST_WORD = 24
+MOST_SWITCHES = 10
+
+
+Section = Literal[
+    "curves", "throughput", "phases", "machine", "classes", "clusters", "outputs", "model"
+]
 
 
 class Mark(Struct):
-    """Where a later attempt continued. The page reads these fields by name."""
+    """Where a later attempt continued, or the training changed. The page reads these fields by
+    name."""
 
     run: str
     x: float
     label: str
-    """The number of the attempt; empty where it would overlap another one."""
+    """The number of the attempt, or a word; empty where it would overlap another one."""
     words: str
 
 
@@ -66,7 +76,7 @@ class Chart(Struct):
     name: str
     """The stem of its PNG file."""
     title: str
-    section: Literal["curves", "throughput", "phases", "machine", "classes", "outputs", "model"]
+    section: Section
     x_title: str
     y_title: str
     series: list[Series]
@@ -81,8 +91,14 @@ class Chart(Struct):
     is shown, y the shade."""
     points: bool = False
     """Points instead of a line, with the diagonal on which x and y are equal."""
+    scatter: bool = False
+    """Points in the colours of their groups; each series is a group."""
+    columns: list[str] = []
+    """The columns of a table in their order, where they are not the rows."""
+    colours: list[int] = []
+    """The place of the colour of each of `runs`, where it is not its own."""
     marks: list[Mark] = []
-    """Where later attempts continued."""
+    """Where later attempts continued, or the training changed."""
 
 
 def run_charts(runs: Sequence[RunData], labels: Sequence[str]) -> tuple[list[Chart], list[str]]:
@@ -92,6 +108,7 @@ def run_charts(runs: Sequence[RunData], labels: Sequence[str]) -> tuple[list[Cha
     metrics = [metric_chart(base, runs, labels) for base in drawn]
     machine = list(machine_charts(runs, labels))
     at_steps, at_times = step_marks(runs, labels), time_marks(runs, labels)
+    at_steps += all_switch_marks(runs, labels, at_steps)
     for chart in metrics:
         mine = {line.run for line in chart.series}
         chart.marks = [mark for mark in at_steps if mark.run in mine]
@@ -102,7 +119,11 @@ def run_charts(runs: Sequence[RunData], labels: Sequence[str]) -> tuple[list[Cha
 
 def thin_charts(charts: Sequence[Chart]) -> None:
     """Thin the lines of all charts to what fits into one page."""
-    drawn = [chart for chart in charts if chart.section != "phases" and not chart.points]
+    drawn = [
+        chart
+        for chart in charts
+        if chart.section != "phases" and not (chart.points or chart.scatter)
+    ]
     lines = [series for chart in drawn for series in chart.series]
     limit = choose_limit([len(line.xs) for line in lines], POINTS)
     for line in lines:
@@ -335,3 +356,37 @@ def merge_marks(marks: list[Mark], width: float) -> list[Mark]:
             mark.label = ""
         found.append(mark)
     return found
+
+
+# marks of a change of the training ----------------------------------------------------------------
+
+
+def all_switch_marks(
+    runs: Sequence[RunData], labels: Sequence[str], others: Sequence[Mark]
+) -> list[Mark]:
+    """Return the marks of all runs; the number of an attempt that a word would cover is left out.
+
+    The attempt's mark itself stays, with its words.
+    """
+    found = [
+        mark
+        for data, label in zip(runs, labels, strict=True)
+        for mark in switch_marks(data, label)[:MOST_SWITCHES]
+    ]
+    ends = [curve.xs[-1] for data in runs for curve in data.curves.values() if curve.xs]
+    room = WORD * max(ends, default=0.0)
+    for mark in others:
+        if any(abs(mark.x - switch.x) < room for switch in found):
+            mark.label = ""
+    return found
+
+
+def switch_marks(data: RunData, run: str) -> list[Mark]:
+    """Return a mark for each step at which the training changed, as its recipe recorded it."""
+    marks = []
+    for row in data.evaluation.get("switches", []):
+        step, label = finite(row.get("step")), str(row.get("label", ""))
+        if step is not None and label:
+            words = f"from step {step:,.0f}: {label}"
+            marks.append(Mark(run, step, label[:LONGEST_WORD], words))
+    return marks

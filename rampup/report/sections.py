@@ -49,6 +49,11 @@ MARKS_OF_MANY = "A dashed line marks where a later attempt of the run of that co
 OUTPUTS = (
     "Validation samples of rank 0, as the last validation saw them; on the line, both are equal."
 )
+CLUSTERS = (
+    "The last validation. Points are samples of rank 0; a cluster has the colour of the class that it "
+    "was matched to, one to one. The table counts all samples of all ranks."
+)
+SWITCHES = "A dashed line with a word marks where the training changed."
 CHART_SECTIONS = {
     "curves": "Curves",
     "throughput": "Throughput",
@@ -289,7 +294,15 @@ def evaluation_sections(evaluation: Record, charts: Sequence[Chart]) -> str:
     outputs = plots("outputs", charts)
     if outputs:
         outputs = f"<p class='soft small'>{OUTPUTS}</p>{outputs}"
-    sections = (("Classes", "".join(classes)), ("Predictions", outputs), ("Model", "".join(model)))
+    clusters = plots("clusters", charts)
+    if clusters:
+        clusters = f"<p class='soft small'>{CLUSTERS}</p>{clusters}"
+    sections = (
+        ("Classes", "".join(classes)),
+        ("Clusters", clusters),
+        ("Predictions", outputs),
+        ("Model", "".join(model)),
+    )
     return "".join(f"<h2>{name}</h2>{inner}" for name, inner in sections if inner)
 
 
@@ -309,6 +322,7 @@ def chart_section(
     if not inner:
         return ""
     marked = any(chart.marks for chart in charts if chart.section == key)
+    marked = marked and any(data.has_several_attempts for data in runs)
     return f"<h2>{CHART_SECTIONS[key]}</h2>{inner}{below_charts(key, runs, left, marked)}"
 
 
@@ -321,6 +335,8 @@ def below_charts(key: str, runs: Sequence[RunData], left: Sequence[str], marked:
     words: list[str] = []
     if key == "curves" and marked:
         words.append(MARKS if len(runs) == 1 else MARKS_OF_MANY)
+    if key == "curves" and any(data.evaluation.get("switches") for data in runs):
+        words.append(SWITCHES)
     if key == "curves" and left:
         words.append(f"Not drawn, because there are too many: {cut(', '.join(left), 600)}")
     if key == "phases" and len(runs) == 1 and runs[0].phases.get("wall", 0.0) > 0:

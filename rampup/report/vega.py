@@ -75,6 +75,8 @@ def specification(chart: Chart, for_paper: bool = False) -> dict[str, Any]:
             built = phase_bars(chart)
         elif chart.points:
             built = point_chart(chart)
+        elif chart.scatter:
+            built = scatter_chart(chart)
         else:
             built = line_chart(chart, for_paper)
         spec: dict[str, Any] = built.properties(width=width, height=height).to_dict(validate=False)
@@ -130,6 +132,25 @@ def point_chart(chart: Chart) -> Any:
     diagonal = base.encode(y=alt.Y("x:Q", title=chart.y_title, scale=scale))
     line = diagonal.mark_line(strokeWidth=1, strokeDash=[4, 3], color=MARK_COLOUR)
     return alt.layer(line, base.mark_circle(size=24, opacity=0.6, color=COLOURS[0]))
+
+
+def scatter_chart(chart: Chart) -> Any:
+    """Return points in the colours of their groups."""
+    import altair as alt
+
+    scale, axis = alt.Scale(zero=False, nice=False, padding=8), alt.Axis(tickCount=6)
+    shades = alt.Scale(domain=chart.runs, range=[run_colour(place) for place in chart.colours])
+    legend = alt.Legend(orient="top", columns=4, symbolSize=80, symbolOpacity=1)
+    return (
+        alt.Chart(alt.NamedData(name="points"))
+        .mark_circle(size=18, opacity=0.65)
+        .encode(
+            x=alt.X("x:Q", title=chart.x_title, scale=scale, axis=axis),
+            y=alt.Y("y:Q", title=chart.y_title, scale=scale, axis=axis),
+            color=alt.Color("run:N", title=None, scale=shades, legend=legend),
+            tooltip=[alt.Tooltip("run:N", title="group")],
+        )
+    )
 
 
 def has_points(chart: Chart) -> bool:
@@ -229,7 +250,7 @@ def cell_chart(chart: Chart) -> Any:
 
     top_axis = alt.Axis(orient="top", labelAngle=-40)
     base = alt.Chart(alt.NamedData(name="points")).encode(
-        x=alt.X("kind:N", sort=chart.runs, title=chart.x_title, axis=top_axis),
+        x=alt.X("kind:N", sort=chart.columns or chart.runs, title=chart.x_title, axis=top_axis),
         y=alt.Y("run:N", sort=chart.runs, title=chart.y_title),
         tooltip=[
             alt.Tooltip("run:N", title=chart.y_title),

@@ -62,6 +62,10 @@ def is_grid(value: Any) -> bool:
     )
 
 
+def is_number_list(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_number, value))
+
+
 def is_file_table(value: Any) -> bool:
     """Return whether a value has the size and the sum of files, all of one folder."""
     expected: Schema = {"size": is_whole, "sha256": is_text}
@@ -151,12 +155,20 @@ ERROR: Schema = {
     "t": is_moment,
     **dict.fromkeys(("rank", "line"), is_whole),
 }
+CLUSTERS: Schema = {
+    **dict.fromkeys(("classes", "names", "axes"), is_text_list),
+    **dict.fromkeys(("class_of", "truth", "assigned"), is_number_list),
+    **dict.fromkeys(("pairs", "points"), is_grid),
+    "metric": is_text,
+    "steps_per_epoch": is_whole,
+}
 EVALUATION: Schema = {
     **dict.fromkeys(("step", "epoch"), is_whole),
     **dict.fromkeys(("classes", "model", "outputs"), is_text_list),
     **dict.fromkeys(("confusion", "scores", "curves", "truth", "predicted"), is_grid),
-    **dict.fromkeys(("weights", "graph"), is_table_list),
+    **dict.fromkeys(("weights", "graph", "switches"), is_table_list),
     "samples": is_text,
+    "clusters": CLUSTERS,
 }
 SETTINGS: Schema = dict.fromkeys(("train", "origins"), is_table)
 MANIFEST: Schema = {

@@ -21,8 +21,9 @@ KERAS: dict[str, Setting] = {
     for name in (
         *("epochs", "max_steps", "batch_size", "lr", "lr_scaling", "base_batch_size"),
         *("momentum", "weight_decay", "schedule", "warmup_steps", "warmup_factor"),
-        *("warmup_epochs", "drops", "decay_epochs", "decay_factor", "milestones"),
-        *("cosine_steps", "min_lr", "clip", "seed", "eval_batch_size", "eval_batches"),
+        *("warmup_epochs", "drops", "decay_epochs", "decay_samples", "decay_factor"),
+        *("milestones", "cosine_steps", "min_lr", "clip", "seed"),
+        *("eval_batch_size", "eval_batches"),
         *("readers", "read_ahead", "stage", "decode", "log_every"),
         *("monitor", "monitor_mode", "target", "patience", "min_delta"),
     )
@@ -33,6 +34,12 @@ KERAS: dict[str, Setting] = {
         "auto",
         "which devices train together; auto: multiworker with several ranks, mirrored with several GPUs, else single",
         choices=("auto", "single", "mirrored", "multiworker", "horovod"),
+    ),
+    "statistics_samples": Setting(
+        "int",
+        0,
+        "training samples from which batch statistics are recomputed before each validation; 0: moving",
+        low=0,
     ),
     "intra_threads": Setting(
         "int",

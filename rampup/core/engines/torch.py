@@ -48,6 +48,12 @@ TORCH: dict[str, Setting] = {
     "decay_epochs": Setting(
         "int", 30, "schedule=step: epochs between two drops of the rate", low=1
     ),
+    "decay_samples": Setting(
+        "int",
+        0,
+        "schedule=step: samples between two drops, in place of decay_epochs; 0: epochs",
+        low=0,
+    ),
     "decay_factor": Setting(
         "float", 0.1, "schedule=step or multistep: factor of each drop", low=0.0
     ),
@@ -72,7 +78,7 @@ TORCH: dict[str, Setting] = {
         low=1,
         optional=True,
     ),
-    "min_lr": Setting("float", 0.0, "schedule=cosine: the lowest rate", low=0.0),
+    "min_lr": Setting("float", 0.0, "schedule=cosine or step: the lowest rate", low=0.0),
     "accumulate": Setting(
         "int",
         1,

@@ -17,11 +17,14 @@ from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
 from rampup.engines import parts
 from rampup.engines.base import Loop
+from rampup.engines.clusters import describe_clusters, draw_clusters
 from rampup.engines.keras import data as keras_data
 from rampup.engines.keras import setup as keras_setup
 from rampup.engines.keras.evaluation import Evaluation
 from rampup.engines.keras.model import CompiledModel
 from rampup.engines.keras.normalisation import build_cut
+from rampup.engines.keras.ranks import Ranks
+from rampup.engines.keras.recompute import Recomputation
 from rampup.engines.keras.setup import tf, tf_keras
 from rampup.engines.keras.state import State
 from rampup.engines.keras.step import RunningLoss, Step, StreamedStep
@@ -105,10 +108,21 @@ class Training(Loop):
         self.loss: RunningLoss = RunningLoss()
         self.facts = {**self._facts(), "data": checksum}
         self.state = State(self.compiled, self.loss, world, settings.seed)
+        self.ranks = Ranks(world, self.compiled.model, self.data, settings.eval_batch_size)
+        self.statistics = Recomputation(self.compiled, self.data, settings, world)
+        self.has_step_hook = type(task).before_step is not Task.before_step
         world.decorrelate_rngs(self.state.generators)
         self.base_rate = self.compiled.base_rate
         phases.mark("start")
-        self.evaluation = Evaluation(self.compiled, validation, settings, world, task.outputs)
+        has_clusters = type(task).clustering is not Task.clustering
+        self.evaluation = Evaluation(
+            self.compiled,
+            validation,
+            settings,
+            world,
+            task.outputs,
+            task.clustering if has_clusters else None,
+        )
         phases.mark("evaluation")
         parts.check_monitor(settings.monitor, self.evaluation.metrics)
         self.on_cpu = devices[0].startswith("CPU")
@@ -141,11 +155,13 @@ class Training(Loop):
         }
 
     def begin_epoch(self, epoch: int) -> None:
-        """Do nothing: the pipeline knows the order of every epoch."""
+        self.task.before_epoch(self.compiled.model, epoch)
 
     def take_step(self, epoch: int, low: int, high: int) -> None:
         stop_vote, save_vote = bool(self.job.stop.reason), self.job.saving.wants_checkpoint()
         rate = (self.base_rate or 0.0) * self.schedule.factor(self.step)
+        if self.has_step_hook:
+            self.task.before_step(self.compiled.model, (epoch - 1) * self.samples + low)
         self.update.fetch()
         self.job.phases.mark("data")
         votes = self.update.take(high - low, rate, stop_vote, save_vote)
@@ -159,14 +175,36 @@ class Training(Loop):
             self.stop_agreed = self.save_agreed = False
         self.job.phases.mark("compute")
 
+    def end_epoch(self, epoch: int) -> None:
+        self.statistics.refresh(self.step)
+        self.task.after_epoch(self.compiled.model, epoch, self.ranks)
+
     def evaluate(self) -> dict[str, float]:
+        self.statistics.refresh(self.step)
         return self.evaluation.run()
 
     def show_row(self, epoch: int, row: dict[str, float]) -> None:
         super().show_row(epoch, row)
-        shown = self.evaluation.record()
+        shown = self.evaluation.record() | self._show_clusters(epoch)
         if shown:
             self.job.write_evaluation({"step": self.step, "epoch": epoch, **shown})
+
+    def _show_clusters(self, epoch: int) -> dict[str, Any]:
+        """Draw the clusters of the last validation for TensorBoard, and return what the report
+        needs."""
+        found = self.evaluation.clustering()
+        if found is None:
+            return {}
+        draw_clusters(self.job.tensorboard, self.step, found)
+        switches = [
+            {"step": (first - 1) * self.steps_per_epoch, "label": label}
+            for first, label in sorted(self.task.switches.items())
+            if first <= epoch
+        ]
+        return {
+            "clusters": describe_clusters(found, self.task.clustering_metric, self.steps_per_epoch),
+            "switches": switches,
+        }
 
     def end(self) -> None:
         """Do nothing: all that remains of the model is its checkpoint."""

@@ -5,12 +5,13 @@ added up once, and the result is computed from that. A metric whose state can't 
 not be exact; those of Keras all can. engine.py calls it after each epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rampup.core.settings import Settings
+from rampup.engines.clusters import Clustering
 from rampup.engines.keras import data as keras_data
 from rampup.engines.keras.model import CompiledModel, check_prediction, match_labels
 from rampup.engines.keras.setup import tf, tf_keras
@@ -20,6 +21,9 @@ from rampup.engines.keras.world import World
 
 MOST_SHOWN = 256
 """Validation samples of rank 0 whose predictions are kept for the report."""
+MOST_CLUSTERED = 1000
+"""The same, where they are clustered."""
+FindClusters = Callable[[Mapping[str, Any], Any, Any], Clustering]
 
 
 class Evaluation:
@@ -30,10 +34,14 @@ class Evaluation:
         settings: Settings,
         world: World,
         outputs: Sequence[str] = (),
+        find_clusters: FindClusters | None = None,
     ) -> None:
-        """`outputs` are the names of the numbers that the model predicts, to be shown."""
+        """`outputs` are the names of the numbers that the model predicts, to be shown.
+        `find_clusters` returns the clusters that the model has found, where it finds some."""
         self._compiled, self._world = compiled, world
         self._outputs = list(outputs) if world.rank == 0 else []
+        self._find_clusters = find_clusters if world.rank == 0 else None
+        self._most = MOST_CLUSTERED if self._find_clusters else MOST_SHOWN * bool(self._outputs)
         self._shown: list[tuple[Any, Any]] = []
         self._metrics: list[Any] = []
         self._batches: Any = None
@@ -74,16 +82,16 @@ class Evaluation:
         kept = 0
         for batch in self._batches:
             pairs = self._step(batch)
-            if self._outputs and kept < MOST_SHOWN:
+            if kept < self._most:
                 self._shown += [(y.numpy(), predicted.numpy()) for y, predicted in pairs]
                 kept = sum(len(y) for y, _ in self._shown)
         self._sum_metrics()
         return {f"val_{metric.name}": _number(metric.result()) for metric in self._metrics}
 
     def record(self) -> dict[str, Any]:
-        """Return the first predictions of the last validation and what is true, one column for each
-        output; empty where none are to be shown."""
-        if not self._shown:
+        """Return what is shown of the last validation: the first predictions and what is true, one
+        column for each output; empty where none are to be shown."""
+        if not self._shown or not self._outputs:
             return {}
         size = len(self._outputs)
         columns = []
@@ -91,6 +99,16 @@ class Evaluation:
             rows = np.concatenate(part)[:MOST_SHOWN].reshape(-1, size).astype(np.float64)
             columns.append(np.nan_to_num(rows, posinf=0.0, neginf=0.0).round(6).T.tolist())
         return {"outputs": self._outputs, "truth": columns[0], "predicted": columns[1]}
+
+    def clustering(self) -> Clustering | None:
+        """Return the clusters of the last validation, on rank 0, where the task finds some."""
+        if not self._shown or self._find_clusters is None:
+            return None
+        truth, predicted = (
+            np.concatenate(part)[: self._most] for part in zip(*self._shown, strict=True)
+        )
+        metrics = {metric.name: metric for metric in self._metrics}
+        return self._find_clusters(metrics, truth, predicted)
 
     def _predict(self, x: Any) -> Any:
         found = self._compiled.model(x, training=False)
@@ -116,7 +134,7 @@ class Evaluation:
             loss.update_state(self._compiled.per_sample(y, predicted) + fixed)
             for metric in others:
                 metric.update_state(match_labels(y, predicted), predicted)
-        if not self._outputs:
+        if not self._most:
             return []
         return [(y, predicted) for (_, y), predicted in zip(batch, outputs, strict=True)]
 

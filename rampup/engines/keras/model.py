@@ -40,10 +40,12 @@ class CompiledModel:
             self.optimizer: Any = tf_keras.optimizers.get(rule)
             check_compile_settings(self.model, given, self.optimizer, settings, task.origin)
             self.optimizer.build(self.model.trainable_variables)
+            self.extra = list(task.extra_variables())
+            """Variables that belong to the training and not to the model."""
         own = has_own_schedule(self.optimizer)
         self.base_rate = None if own else float(self.optimizer.learning_rate.numpy())
         """The rate before our schedule; None if the optimizer has its own schedule."""
-        world.broadcast([*self.model.variables, *self.optimizer.variables])
+        world.broadcast([*self.model.variables, *self.optimizer.variables, *self.extra])
         self.per_sample = build_loss(given.get("loss"))
         metrics = tf.nest.flatten(given.get("metrics") or [])
         self._metrics = [each for each in metrics if each is not None]

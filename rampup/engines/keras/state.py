@@ -40,6 +40,8 @@ class State:
             "model": [each for each in variables if not differs_between_replicas(each)],
             "optimizer": list(compiled.optimizer.variables),
         }
+        if compiled.extra:
+            self._shared["task"] = compiled.extra
         self._statistics = [each for each in variables if differs_between_replicas(each)]
         self.generators = list(_generators(compiled.model))
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rampup.engines import parts
+from rampup.engines.keras.batch_statistics import Pass, in_pass
 from rampup.engines.keras.model import CompiledModel
 from rampup.engines.keras.setup import tf
 from rampup.engines.keras.world import World
@@ -75,7 +76,8 @@ class Step:
 
     def _in_replica(self, x: Any, y: Any, weight: Any, votes: Any) -> Any:
         model, replicas = self._compiled.model, self._world.replicas
-        with tf.GradientTape() as tape:
+        all_reduce = self._world.all_reduce if replicas > 1 else None
+        with tf.GradientTape() as tape, in_pass(Pass(all_reduce, weight)):
             losses = self._compiled.per_sample(y, model(x, training=True))
             loss = tf.reduce_sum(losses) * tf.cast(weight, losses.dtype)
             for each in model.losses:  # of regularisers

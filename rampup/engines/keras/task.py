@@ -5,16 +5,20 @@ Keras 2 (`tf_keras`) and knows nothing about ranks or strategies: the engine bui
 the strategy's scope and cuts the batches.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rampup.core.mlperf import Benchmark
 from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
+from rampup.engines.clusters import Clustering
 from rampup.engines.keras.setup import tf, tf_keras
 from rampup.errors import RampupError
+
+if TYPE_CHECKING:
+    from rampup.engines.keras.ranks import Ranks
 
 
 class Data(Protocol):
@@ -72,6 +76,10 @@ class Task:
     """The names of the numbers that the model predicts. Where there are some, the report shows what
     it predicts against what is true."""
 
+    clustering_metric = ""
+    """The name of the metric that counts how well clusters agree with classes, where the task has a
+    `clustering`."""
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
@@ -96,6 +104,60 @@ class Task:
         """Return the arguments of `model.compile`: loss, metrics, and the optimizer if it is not
         that of the settings."""
         raise NotImplementedError
+
+    # work between steps, of which a task needs none ------------------------------------------------
+
+    def extra_variables(self) -> Sequence[tf.Variable]:
+        """Return variables that belong to the training and not to the model.
+
+        They have the same values on all ranks, and are part of every checkpoint. Called once, after
+        model().
+        """
+        return ()
+
+    def before_epoch(self, model: tf_keras.Model, epoch: int) -> None:
+        """Set what depends on the epoch, such as a weight of the loss: assign it to a variable.
+
+        Epochs count from 1. Called on all ranks before the first step of an epoch, and again where
+        a run continues in the middle of one.
+        """
+
+    def before_step(self, model: tf_keras.Model, samples: int) -> None:
+        """Set what depends on the number of samples so far, those of all epochs and ranks.
+
+        Called on all ranks before each step.
+        """
+
+    def after_epoch(self, model: tf_keras.Model, epoch: int, ranks: "Ranks") -> None:
+        """Work on the model after the last step of an epoch, such as to fit clusters.
+
+        All ranks call it, and may exchange arrays through `ranks`. The validation and the
+        checkpoint of this epoch follow, so a run that continues there does not repeat it. What it
+        assigns must be the same on all ranks.
+        """
+
+    # what people look at --------------------------------------------------------------------------
+
+    @property
+    def switches(self) -> Mapping[int, str]:
+        """Return the epochs from which on the training is another one, with a word for each.
+
+        The report marks them.
+        """
+        return {}
+
+    def clustering(
+        self, metrics: Mapping[str, tf_keras.metrics.Metric], truth: Any, predicted: Any
+    ) -> Clustering:
+        """Return the clusters of a validation, for TensorBoard and the report.
+
+        `metrics` are those of the model by their names, counted over all ranks. `truth` and
+        `predicted` are arrays: what the model was to predict and what it predicted for the first
+        validation samples. Rank 0 calls it, if a task defines it.
+        """
+        raise NotImplementedError
+
+    # at the end -----------------------------------------------------------------------------------
 
     def benchmark(self, optimizer: tf_keras.optimizers.Optimizer, steps: int) -> Benchmark | None:
         """Return the benchmark of MLPerf that this is, if it is one: then its log is written.

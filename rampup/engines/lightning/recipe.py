@@ -105,7 +105,7 @@ class RecipeModule(LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = self.task.optimizer(self.model)
-        schedule = parts.build_schedule(self.settings, self.steps_per_epoch)
+        schedule = parts.build_schedule(self.settings, self.steps_per_epoch, len(self.train_data))
         scheduler = {"scheduler": LambdaLR(optimizer, schedule.factor), "interval": "step"}
         return [optimizer], [scheduler]
 

@@ -122,3 +122,15 @@ def test_the_rate_grows_with_the_global_batch(scaling: str, factor: float) -> No
 def test_drops_that_are_not_pairs_are_refused(drops: list[object]) -> None:
     with pytest.raises(RampupError, match="not an epoch and a factor"):
         read_drops(drops)
+
+
+def test_steps_by_samples_drop_where_so_many_were_trained_on() -> None:
+    """A batch is not the unit: 103 samples in batches of 16 are seven steps, the last of seven."""
+    defaults = {name: setting.default for name, setting in TORCH.items()}
+    given = {"schedule": "step", "decay_samples": 150, "decay_factor": 0.5, "lr": 1e-3}
+    settings = Settings(defaults | given | {"batch_size": 16, "epochs": 9, "min_lr": 2e-4})
+    schedule = build_schedule(settings, 7, samples=103)
+    seen = [epoch * 103 + step * 16 for epoch in range(9) for step in range(7)]
+    expected = [max(0.2, 0.5 ** (samples // 150)) for samples in seen]
+    assert [schedule.factor(step) for step in range(63)] == pytest.approx(expected)
+    assert expected[9] == 1.0 and expected[10] == 0.5
