@@ -148,21 +148,29 @@ class RunDir:
 
     @property
     def used_config(self) -> Record:
-        """The configuration with the settings that the user's own loop recorded, those of the
-        newest attempt that has some."""
-        config = self.config
+        """The configuration as it is shown, without secrets: with the settings that the user's own
+        loop recorded, those of the newest attempt that has some."""
+        from rampup.core.redact import redact, redact_config  # not for those who list many runs
+
+        config = redact_config(self.config)
         if config.get("kind") == "engine":  # an engine has no settings but these
             return config
         for attempt in reversed(self.attempts()):
             found = attempt.settings()
             if found:
-                return _add_settings(config, found)
+                return _add_settings(config, redact(found))
         return config
 
     @property
     def env(self) -> Record:
-        """Where it was made: versions, variables, and the commit of the user's code."""
-        return read_json(self.env_file)
+        """Where it was made: versions, variables, and the commit of the user's code. An older
+        rampup may have written secrets, so what is shown has none."""
+        from rampup.core.redact import redact, redact_variables
+
+        env: Record = redact(read_json(self.env_file))
+        variables = env.get("variables")
+        shown = redact_variables(variables) if isinstance(variables, dict) else {}
+        return {**env, "variables": shown} if variables is not None else env
 
     def jobs(self) -> list[str]:
         """Return the ids of the jobs that the run was given to, the oldest first."""
