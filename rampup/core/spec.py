@@ -12,6 +12,9 @@ from msgspec import Struct
 Value = None | bool | int | float | str | list["Value"]
 """What a setting may hold: what TOML can say, and None for `not set`."""
 
+Share = Literal["none", "results", "group", "all"]
+"""Who else may read a run: nobody; the group its results; the group all of it; everybody all of it."""
+
 SettingType = Literal["int", "float", "number", "str", "bool", "list", "any"]
 """`number`: whole or not, as it is typed. `any`: what it looks like, for arguments that do not say
 their type."""
@@ -87,6 +90,9 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Patterns for the names of its nodes: `--on auto` finds the site by them."""
     runs_root: str | None = None
     """Where runs live, when RAMPUP_RUNS is not set; default ./runs."""
+    share: Share = "results"
+    """Who else may read the runs that are made here: none, results (the group, but no settings,
+    commands and variables), group, all."""
     slurm_conf: str | None = None
     """Which Slurm, where it is not the machine's own."""
     slurm_cluster: str | None = None

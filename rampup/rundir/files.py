@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from rampup.core.metrics import is_number
+from rampup.core.spec import Share
 from rampup.errors import Refused
-from rampup.rundir import schema
+from rampup.rundir import schema, sharing
 from rampup.rundir.attempt import AttemptDir as AttemptDir
 from rampup.rundir.clocks import age_of_file
 from rampup.rundir.records import (
     Record,
     append_json,
+    format_json,
     read_json,
     read_jsonl,
     sync,
@@ -78,6 +80,11 @@ class RunDir:
     @property
     def rank_program(self) -> Path:
         return self.path / "rank.py"
+
+    @property
+    def key_file(self) -> Path:
+        """What the ranks prove with that they are of this run. Only its owner may read it."""
+        return self.path / "ranks.key"
 
     @property
     def guardian_program(self) -> Path:
@@ -218,7 +225,8 @@ class RunDir:
 
     def record(self, what: str, durable: bool = False, **facts: Any) -> None:
         """Write down what the control side did; `durable`: it survives a power cut."""
-        append_json(self.control_file, {"t": time.time(), "what": what, **facts}, durable)
+        row = {"t": time.time(), "what": what, **facts}
+        append_json(self.control_file, row, durable, sharing.OWNER_ONLY)
 
     def control(self) -> list[Record]:
         """Return all that the control side wrote down, the oldest first."""
@@ -288,12 +296,14 @@ def run_directory(root: Path, name: str, run_id: str, created: float) -> Path:
 
 
 @contextmanager
-def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]:
+def create_run(
+    final: Path, run: Record, alone: bool = True, share: Share = "results"
+) -> Iterator[RunDir]:
     """Make a run directory in one step: the block fills a hidden one, and a rename shows it.
 
     A crash or an error in between leaves no half-made run that `list` would show. One of many
     (`alone=False`) is not brought to the disk at once: starting the study again makes what is
-    missing.
+    missing. `share` says who else may read it.
     """
     import shutil  # slow to import, and only `run` makes runs
 
@@ -302,7 +312,7 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
         make_root(final.parent)
         if alone:  # a study has thousands
             remove_abandoned(final.parent)
-        hidden.mkdir()
+        sharing.make_folder(hidden, share)
     except OSError as error:
         hint = "set RAMPUP_RUNS to a directory that you can write"
         raise Refused(
@@ -311,6 +321,8 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     try:
         made = RunDir(hidden)
         write_new(made.run_file, run)
+        sharing.write_private(made.control_file, b"", share)
+        sharing.write_key(made.key_file)
         yield made
         if alone:
             sync_tree(hidden)
@@ -356,15 +368,16 @@ def fill_run(
     rank_program: str,
     script: str | None,
     user_file: str | None,
+    share: Share = "results",
 ) -> None:
     """Write what a new run is to do. `rank_program` and `user_file` are copied; without a `script`
     or a file of the user there is none."""
     import shutil
 
-    write_new(made.config_file, config)
-    write_new(made.env_file, env)
+    sharing.write_private(made.config_file, format_json(config).encode(), share)
+    sharing.write_private(made.env_file, format_json(env).encode(), share)
     shutil.copyfile(rank_program, made.rank_program)
-    if script is not None:
-        made.job_script.write_text(script, encoding="utf-8")
+    if script is not None:  # it has the variables of the profile
+        sharing.write_private(made.job_script, script.encode(), share)
     if user_file is not None:
-        shutil.copyfile(user_file, made.user_file)
+        sharing.write_private(made.user_file, Path(user_file).read_bytes(), share)
