@@ -9,8 +9,10 @@ from config.json, so no user value ever passes through a shell.
 import argparse
 import fcntl
 import hashlib
+import hmac
 import json
 import os
+import selectors
 import signal
 import socket
 import struct
@@ -30,6 +32,13 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 PORT_BLOCKS, PORTS_IN_BLOCK, FIRST_PORT = 1124, 16, 12000
 """Below 32768, where the kernel starts to hand out ports by itself."""
 SIOCGIFADDR = 0x8915
+LOOPBACK = "127.0.0.1"
+KEY_FILE = "ranks.key"
+"""In the run directory, for its owner alone: ranks prove with it that they are of this run."""
+SHORTEST_KEY, MOST_BYTES = 32, 4096
+"""Of the key, and of the line with which a rank joins."""
+JOIN_WITHIN_S, STRANGERS = 10.0, 64
+"""How long, and how many at once, may be connected without having joined."""
 
 
 class NotReadyError(Exception):
@@ -98,7 +107,11 @@ def parse_options(argv: List[str]) -> argparse.Namespace:
     parser.add_argument(
         "--meet-within", type=float, default=45.0, help="seconds for all ranks to come together"
     )
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.world_size == options.local_world_size:
+        # no other node needs to reach this one, and its own name may stand for another address
+        options.master_addr = LOOPBACK
+    return options
 
 
 def read_config(options: argparse.Namespace) -> Dict[str, Any]:
@@ -237,65 +250,186 @@ def rendezvous(options: argparse.Namespace, port: int, config_hash: str) -> List
     addresses, in order.
 
     Rank 0 collects one line from each other rank and answers all of them, so a missing or odd rank
-    is named within seconds, before a framework would wait for minutes.
+    is named within seconds, before a framework would wait for minutes. Both sides prove that they
+    know the key of the run, so whatever else connects changes nothing.
     """
-    run = "%s/%d" % (os.path.basename(options.run_dir), options.attempt)
     me = {
-        "run": run,
+        "run": "%s/%d" % (os.path.basename(options.run_dir), options.attempt),
         "rank": options.rank,
         "node": options.node,
         "hash": config_hash,
         "size": options.world_size,
     }
-    me["hosts"], me["per_node"] = options.hosts, options.local_world_size
     if options.world_size == 1:
         return [options.master_addr]
     meeting_point = (options.master_addr, port + PORTS_IN_BLOCK - 1)
-    deadline = time.time() + options.meet_within
+    key, deadline = read_key(options), time.time() + options.meet_within
     if options.rank == 0:
-        verdict = collect_ranks(meeting_point, me, deadline, attempt_file(options, "joined"))
+        verdict = RollCall(options, me, key, deadline).hold(meeting_point)
     else:
-        verdict = report_to_first_rank(meeting_point, me, deadline)
+        verdict = report_to_first_rank(meeting_point, me, key, deadline)
     if "problem" in verdict:
         raise NotReadyError(verdict["problem"], verdict["hint"])
     return verdict["addresses"]  # type: ignore[no-any-return]
 
 
-def collect_ranks(
-    meeting_point: Any, me: Dict[str, Any], deadline: float, count_file: str
-) -> Dict[str, Any]:
-    """Rank 0's part: collect one line from every other rank, and answer all of them."""
-    here = {0: (meeting_point[0], me, None)}  # type: Dict[int, Any]
-    with socket.socket() as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def read_key(options: argparse.Namespace) -> bytes:
+    path, hint = os.path.join(options.run_dir, KEY_FILE), "rampup resume makes a new one"
+    try:
+        with open(path, "rb") as file:
+            key = file.read(MOST_BYTES).strip()
+    except OSError as error:
+        message = "node %s can't read %s: %s" % (options.node, path, error.strerror)
+        raise NotReadyError(message, hint)
+    if len(key) < SHORTEST_KEY:
+        raise NotReadyError("%s is not a key: it is too short" % path, hint)
+    return key
+
+
+def sign(key: bytes, kind: str, nonce: str, text: str) -> str:
+    return hmac.new(key, "\0".join((kind, nonce, text)).encode(), hashlib.sha256).hexdigest()
+
+
+def write_signed(key: bytes, kind: str, nonce: str, facts: Dict[str, Any]) -> bytes:
+    """Return a line with facts, for whoever chose the nonce, and the proof that we know the key."""
+    text = json.dumps(facts)
+    return ("%s %s\n" % (sign(key, kind, nonce, text), text)).encode()
+
+
+def read_signed(key: bytes, kind: str, nonce: str, line: bytes) -> Dict[str, Any]:
+    """Return the facts of a line; ValueError for one that was not written with the key."""
+    signature, _, text = line.decode("ascii").rstrip("\n").partition(" ")
+    if not hmac.compare_digest(signature, sign(key, kind, nonce, text)):
+        raise ValueError("it does not know the key of this run")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+class Caller:
+    """A connection to rank 0. It is a stranger until it has joined as one of the ranks."""
+
+    def __init__(self, link: socket.socket, address: str) -> None:
+        self.link, self.address, self.since = link, address, time.time()
+        self.nonce, self.line = os.urandom(16).hex(), b""
+        self.facts = {}  # type: Dict[str, Any]
+
+
+class RollCall:
+    """Rank 0's part: all callers in one loop, until every rank is here or the time is over."""
+
+    def __init__(
+        self, options: argparse.Namespace, me: Dict[str, Any], key: bytes, deadline: float
+    ) -> None:
+        self.options, self.me, self.key, self.deadline = options, me, key, deadline
+        self.strangers = []  # type: List[Caller]
+        self.joined = {}  # type: Dict[int, Caller]
+        self.selector = selectors.DefaultSelector()
+
+    def hold(self, meeting_point: Any) -> Dict[str, Any]:
+        """Collect one line from every other rank, and answer all of them."""
+        with self.selector, socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            host = LOOPBACK if meeting_point[0] == LOOPBACK else ""
+            try:
+                server.bind((host, meeting_point[1]))
+            except OSError:  # free a moment ago
+                raise NotReadyError(
+                    "port %d is taken" % meeting_point[1], "the next block is tried", PORT_TAKEN
+                )
+            server.listen(self.me["size"] + STRANGERS)
+            server.setblocking(False)
+            self.selector.register(server, selectors.EVENT_READ)
+            while len(self.joined) < self.me["size"] - 1 and time.time() < self.deadline:
+                self.listen(server)
+            verdict = self.judge(meeting_point[0])
+            for caller in self.joined.values():
+                self.answer(caller, verdict)
+            for caller in self.strangers:
+                caller.link.close()
+        return verdict
+
+    def listen(self, server: socket.socket) -> None:
+        """Take what callers say, for a moment at most."""
+        for ready, _ in self.selector.select(min(1.0, max(0.01, self.deadline - time.time()))):
+            if ready.fileobj is server:
+                self.admit(server)
+            elif ready.data.link.fileno() >= 0:  # not one that was dropped a moment ago
+                self.hear(ready.data)
+        late = time.time() - JOIN_WITHIN_S
+        for caller in [caller for caller in self.strangers if caller.since < late]:
+            self.drop(caller)
+
+    def admit(self, server: socket.socket) -> None:
+        if len(self.strangers) >= self.me["size"] + STRANGERS:
+            self.drop(self.strangers[0])
         try:
-            server.bind(("", meeting_point[1]))
-        except OSError:  # free a moment ago
-            raise NotReadyError(
-                "port %d is taken" % meeting_point[1], "the next block is tried", PORT_TAKEN
-            )
-        server.listen(me["size"])
-        while len(here) < me["size"] and time.time() < deadline:
-            server.settimeout(max(0.1, deadline - time.time()))
-            try:
-                caller, address = server.accept()
-                caller.settimeout(5)
-                other = json.loads(caller.makefile("r").readline())
-                known = other["run"] == me["run"] and "hash" in other
-                if known and other["size"] > other["rank"] >= 0:
-                    here[other["rank"]] = (address[0], other, caller)
-                    write_count(count_file, len(here), me["size"])
-            except (OSError, ValueError, TypeError, KeyError):
-                # nobody came in time, or a stranger knocked
-                continue
-    verdict = check_ranks(me, here)
-    for _, _, caller in here.values():
-        if caller is not None:
-            try:
-                caller.sendall((json.dumps(verdict) + "\n").encode())
-            except OSError:  # it is gone; the launcher will see its exit code
-                continue
-    return verdict
+            link, address = server.accept()
+        except OSError:  # it has gone again, or there are too many open files
+            if self.strangers:
+                self.drop(self.strangers[0])
+            time.sleep(0.01)
+            return
+        caller = Caller(link, address[0])
+        self.strangers.append(caller)
+        self.selector.register(link, selectors.EVENT_READ, caller)
+        try:
+            link.setblocking(False)
+            link.sendall(caller.nonce.encode() + b"\n")
+        except OSError:
+            self.drop(caller)
+
+    def hear(self, caller: Caller) -> None:
+        """Read on. A rank joins with one whole line; any other line ends the call."""
+        try:
+            part = caller.link.recv(MOST_BYTES)
+        except OSError:
+            part = b""
+        caller.line += part
+        if (
+            not part
+            or caller.facts
+            or len(caller.line) > MOST_BYTES
+            or (part.endswith(b"\n") and not self.join(caller))
+        ):
+            self.drop(caller)
+
+    def join(self, caller: Caller) -> bool:
+        """Accept a caller as one of the ranks; the first who proves to be one stays it."""
+        try:
+            facts = read_signed(self.key, "join", caller.nonce, caller.line)
+            known = facts["run"] == self.me["run"] and 0 < facts["rank"] < self.me["size"]
+            if not known or facts["rank"] in self.joined:
+                return False
+            caller.facts = {name: facts[name] for name in (*self.me, "nonce")}
+        except (ValueError, TypeError, KeyError):
+            return False
+        self.strangers.remove(caller)
+        self.joined[facts["rank"]] = caller
+        count_file = attempt_file(self.options, "joined")
+        write_count(count_file, len(self.joined) + 1, self.me["size"])
+        return True
+
+    def drop(self, caller: Caller) -> None:
+        """End a call. A rank that hung up may come again."""
+        self.selector.unregister(caller.link)
+        caller.link.close()
+        if caller in self.strangers:
+            self.strangers.remove(caller)
+        else:
+            del self.joined[caller.facts["rank"]]
+
+    def judge(self, address: str) -> Dict[str, Any]:
+        here = {0: (address, self.me)}
+        here.update((rank, (one.address, one.facts)) for rank, one in self.joined.items())
+        return check_ranks(self.options, self.me, here)
+
+    def answer(self, caller: Caller, verdict: Dict[str, Any]) -> None:
+        line = write_signed(self.key, "verdict", caller.facts["nonce"], verdict)
+        try:
+            caller.link.settimeout(max(1.0, self.deadline - time.time()))
+            caller.link.sendall(line)
+        except OSError:  # it is gone; the launcher will see its exit code
+            pass
+        caller.link.close()
 
 
 def write_count(path: str, count: int, size: int) -> None:
@@ -309,19 +443,21 @@ def write_count(path: str, count: int, size: int) -> None:
         pass
 
 
-def check_ranks(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
+def check_ranks(
+    options: argparse.Namespace, me: Dict[str, Any], here: Dict[int, Any]
+) -> Dict[str, Any]:
     """Return the addresses of all ranks, or the problem: a rank is missing or has other
     settings."""
     missing = [rank for rank in range(me["size"]) if rank not in here]
     if missing:
         others = ", ".join("%d on %s" % (rank, here[rank][1]["node"]) for rank in sorted(here))
-        absent = ", ".join(describe_missing(rank, me) for rank in missing)
+        absent = ", ".join(describe_missing(rank, options) for rank in missing)
         return {
             "problem": "rank %s never connected; connected: %s" % (absent, others),
             "hint": "see the log of the missing rank; its node must reach %s" % me["node"],
         }
     mine = (me["hash"], me["size"])
-    odd = [other for _, other, _ in here.values() if (other["hash"], other["size"]) != mine]
+    odd = [other for _, other in here.values() if (other["hash"], other["size"]) != mine]
     if odd:
         return {
             "problem": "rank %d on node %s has different settings from rank 0"
@@ -331,25 +467,27 @@ def check_ranks(me: Dict[str, Any], here: Dict[int, Any]) -> Dict[str, Any]:
     return {"addresses": [here[rank][0] for rank in range(me["size"])]}
 
 
-def describe_missing(rank: int, me: Dict[str, Any]) -> str:
+def describe_missing(rank: int, options: argparse.Namespace) -> str:
     """Return the number of a missing rank, with the node where it must be, if that is known."""
-    hosts = me["hosts"].split(",") if me["hosts"] else []
-    node = rank // me["per_node"]
+    hosts = options.hosts.split(",") if options.hosts else []
+    node = rank // options.local_world_size
     return "%d on %s" % (rank, hosts[node]) if node < len(hosts) else str(rank)
 
 
-def report_to_first_rank(meeting_point: Any, me: Dict[str, Any], deadline: float) -> Dict[str, Any]:
+def report_to_first_rank(
+    meeting_point: Any, me: Dict[str, Any], key: bytes, deadline: float
+) -> Dict[str, Any]:
     """The part of every other rank: try until rank 0 answers."""
-    why = ""
+    why, nonce = "", os.urandom(16).hex()
+    longest = MOST_BYTES * (1 + me["size"])
     while time.time() < deadline:
         try:
             with socket.create_connection(meeting_point, timeout=2) as server:
-                server.sendall((json.dumps(me) + "\n").encode())
-                server.settimeout(max(1.0, deadline + 5 - time.time()))
-                answer = server.makefile("r").readline()
-                if answer:
-                    return json.loads(answer)  # type: ignore[no-any-return]
-                why = "it hung up"
+                greeting = read_line(server, MOST_BYTES, time.time() + JOIN_WITHIN_S)
+                line = write_signed(key, "join", greeting.decode().strip(), dict(me, nonce=nonce))
+                server.sendall(line)
+                answer = read_line(server, longest, deadline + 5)
+                return read_signed(key, "verdict", nonce, answer)
         except (OSError, ValueError) as error:
             why = str(error)
         time.sleep(0.05)
@@ -359,6 +497,20 @@ def report_to_first_rank(meeting_point: Any, me: Dict[str, Any], deadline: float
         "hint": "nodes must reach each other on ports %d to %d"
         % (FIRST_PORT, FIRST_PORT + PORT_BLOCKS * PORTS_IN_BLOCK),
     }
+
+
+def read_line(link: socket.socket, most: int, deadline: float) -> bytes:
+    """Return one line, which may come in parts; an error when it is too long or too late."""
+    line = b""
+    while not line.endswith(b"\n"):
+        link.settimeout(max(0.1, deadline - time.time()))
+        part = link.recv(most - len(line)) if len(line) < most else b""
+        if not part:
+            raise OSError("it hung up" if len(line) < most else "it does not stop talking")
+        line += part
+        if time.time() > deadline:
+            raise OSError("it is too slow")
+    return line
 
 
 def port_is_free(port: int) -> bool:

@@ -169,12 +169,27 @@ def command(
         checked = preflight(plan_new_run(spec))
         output.say_notes(checked.notes)
         run = create_run(checked)
+        say_left_out(run)
         remember(run.path.parent)
         if not as_json and not detach:
             ranks = output.count(checked.plan.ranks, "rank")
             output.say_path(f"run {run.id}: {ranks}, in ", run.path)
         process = checked.plan.scheduler.submit(run, spec, detach)
         return follow_or_return(run, process, detach, follow or smoke, interrupted, as_json)
+
+
+def say_left_out(run: Any) -> None:
+    """Name the files that are not in the copy of the code because they look like credentials."""
+    from rampup.runs.code import LOOKS_SECRET
+
+    skipped = (run.env.get("code") or {}).get("skipped", [])
+    names = [words.partition(": ")[0] for words in skipped if words.endswith(LOOKS_SECRET)]
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        listed = ", ".join(names[:5])
+        output.say(
+            f"note: linked, not copied with your code, for they may hold secrets: {listed}{more}"
+        )
 
 
 def follow_or_return(

@@ -18,6 +18,7 @@ from rampup.cli.ending import (
 from rampup.cli.options import json_option, run_argument
 from rampup.cli.selection import title
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
+from rampup.core.redact import redact
 from rampup.rundir import clocks
 from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage
@@ -96,7 +97,7 @@ def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any
         "mlperf": to_builtins(ask_mlperf(run, state)),
         "effective_ratio": effective_ratio(attempts),
         "config": run.used_config,
-        "run": run.run,
+        "run": redact(run.run),
     }
 
 

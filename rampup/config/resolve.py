@@ -17,8 +17,8 @@ from rampup.config.clusters import find as find_cluster
 from rampup.config.foreign import apply_config
 from rampup.config.recipes import TYPES, check_required, check_settings, flatten_trainer
 from rampup.config.recipes import load as load_recipe
-from rampup.config.synonyms import find_synonym
 from rampup.config.setting_tables import CHECKPOINT, RESOURCES, Table, read_toml
+from rampup.config.synonyms import find_synonym
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
 from rampup.core.software import absolute

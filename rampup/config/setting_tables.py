@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rampup.core.resources import Resources, describe_settings
 from rampup.config.synonyms import find_synonym
+from rampup.core.resources import Resources, describe_settings
 from rampup.core.spec import Setting, Value
 from rampup.errors import Refused, nearest
 

@@ -27,6 +27,10 @@ __all__ = [
 ]
 
 
+Share = Literal["none", "results", "group", "all"]
+"""Who else may read a run: nobody; the group its results; the group all of it; everybody all of it."""
+
+
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A site: one TOML file. `local` is one of them.
 
@@ -50,6 +54,9 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """names of the cluster's machines, for `--on auto`, with `*` and `[0-9]`"""
     runs_root: str | None = None
     """where runs live when RAMPUP_RUNS is not set; without it `./runs`"""
+    share: Share = "results"
+    """who else may read runs made here: `none`, `results` (the group, but no settings, commands and
+    variables), `group`, `all`; see [security](../security.md#share-your-runs)"""
     slurm_conf: str | None = None
     """SLURM_CONF, for a Slurm other than the machine's own"""
     slurm_cluster: str | None = None

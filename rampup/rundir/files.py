@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from rampup.core.metrics import is_number
+from rampup.core.spec import Share
 from rampup.errors import Refused
-from rampup.rundir import schema
+from rampup.rundir import schema, sharing
 from rampup.rundir.attempt import AttemptDir as AttemptDir
 from rampup.rundir.clocks import age_of_file
 from rampup.rundir.records import (
     Record,
     append_json,
+    format_json,
     read_json,
     read_jsonl,
     sync,
@@ -78,6 +80,11 @@ class RunDir:
     @property
     def rank_program(self) -> Path:
         return self.path / "rank.py"
+
+    @property
+    def key_file(self) -> Path:
+        """What the ranks prove with that they are of this run. Only its owner may read it."""
+        return self.path / "ranks.key"
 
     @property
     def guardian_program(self) -> Path:
@@ -148,21 +155,29 @@ class RunDir:
 
     @property
     def used_config(self) -> Record:
-        """The configuration with the settings that the user's own loop recorded, those of the
-        newest attempt that has some."""
-        config = self.config
+        """The configuration as it is shown, without secrets: with the settings that the user's own
+        loop recorded, those of the newest attempt that has some."""
+        from rampup.core.redact import redact, redact_config  # not for those who list many runs
+
+        config = redact_config(self.config)
         if config.get("kind") == "engine":  # an engine has no settings but these
             return config
         for attempt in reversed(self.attempts()):
             found = attempt.settings()
             if found:
-                return _add_settings(config, found)
+                return _add_settings(config, redact(found))
         return config
 
     @property
     def env(self) -> Record:
-        """Where it was made: versions, variables, and the commit of the user's code."""
-        return read_json(self.env_file)
+        """Where it was made: versions, variables, and the commit of the user's code. An older
+        rampup may have written secrets, so what is shown has none."""
+        from rampup.core.redact import redact, redact_variables
+
+        env: Record = redact(read_json(self.env_file))
+        variables = env.get("variables")
+        shown = redact_variables(variables) if isinstance(variables, dict) else {}
+        return {**env, "variables": shown} if variables is not None else env
 
     def jobs(self) -> list[str]:
         """Return the ids of the jobs that the run was given to, the oldest first."""
@@ -210,7 +225,8 @@ class RunDir:
 
     def record(self, what: str, durable: bool = False, **facts: Any) -> None:
         """Write down what the control side did; `durable`: it survives a power cut."""
-        append_json(self.control_file, {"t": time.time(), "what": what, **facts}, durable)
+        row = {"t": time.time(), "what": what, **facts}
+        append_json(self.control_file, row, durable, sharing.OWNER_ONLY)
 
     def control(self) -> list[Record]:
         """Return all that the control side wrote down, the oldest first."""
@@ -280,12 +296,14 @@ def run_directory(root: Path, name: str, run_id: str, created: float) -> Path:
 
 
 @contextmanager
-def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]:
+def create_run(
+    final: Path, run: Record, alone: bool = True, share: Share = "results"
+) -> Iterator[RunDir]:
     """Make a run directory in one step: the block fills a hidden one, and a rename shows it.
 
     A crash or an error in between leaves no half-made run that `list` would show. One of many
     (`alone=False`) is not brought to the disk at once: starting the study again makes what is
-    missing.
+    missing. `share` says who else may read it.
     """
     import shutil  # slow to import, and only `run` makes runs
 
@@ -294,7 +312,7 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
         make_root(final.parent)
         if alone:  # a study has thousands
             remove_abandoned(final.parent)
-        hidden.mkdir()
+        sharing.make_folder(hidden, share)
     except OSError as error:
         hint = "set RAMPUP_RUNS to a directory that you can write"
         raise Refused(
@@ -303,6 +321,8 @@ def create_run(final: Path, run: Record, alone: bool = True) -> Iterator[RunDir]
     try:
         made = RunDir(hidden)
         write_new(made.run_file, run)
+        sharing.write_private(made.control_file, b"", share)
+        sharing.write_key(made.key_file)
         yield made
         if alone:
             sync_tree(hidden)
@@ -348,15 +368,16 @@ def fill_run(
     rank_program: str,
     script: str | None,
     user_file: str | None,
+    share: Share = "results",
 ) -> None:
     """Write what a new run is to do. `rank_program` and `user_file` are copied; without a `script`
     or a file of the user there is none."""
     import shutil
 
-    write_new(made.config_file, config)
-    write_new(made.env_file, env)
+    sharing.write_private(made.config_file, format_json(config).encode(), share)
+    sharing.write_private(made.env_file, format_json(env).encode(), share)
     shutil.copyfile(rank_program, made.rank_program)
-    if script is not None:
-        made.job_script.write_text(script, encoding="utf-8")
+    if script is not None:  # it has the variables of the profile
+        sharing.write_private(made.job_script, script.encode(), share)
     if user_file is not None:
-        shutil.copyfile(user_file, made.user_file)
+        sharing.write_private(made.user_file, Path(user_file).read_bytes(), share)

@@ -27,13 +27,17 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def write_json(path: Path, value: Any) -> None:
     """Replace the file as a whole: a reader sees the old one or the new one, also after a crash."""
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    write_text(path, format_json(value))
+
+
+def format_json(value: Any) -> str:
+    return json.dumps(value, indent=1) + "\n"
 
 
 def write_new(path: Path, value: Any) -> None:
     """Write a file of a directory that nobody sees yet. The caller may `sync_tree` before it shows
     the directory."""
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    path.write_text(format_json(value), encoding="utf-8")
 
 
 def sync(path: Path) -> None:
@@ -74,9 +78,10 @@ def name_beside(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Replace a file as a whole. Who may read it stays as it was."""
     beside = name_beside(path)
     try:
-        with open(beside, "w", encoding="utf-8") as file:
+        with open(open_successor(beside, path), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -85,6 +90,20 @@ def write_text(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):  # the first error is the one to report
             beside.unlink()
         raise
+
+
+def open_successor(beside: Path, path: Path) -> int:
+    """Open a new file that takes the place of another: nobody may read it who might not read that
+    one."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        mode = stat.S_IMODE(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return os.open(beside, flags, 0o666)
+    descriptor = os.open(beside, flags, mode & 0o600)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+        os.fchmod(descriptor, mode)
+    return descriptor
 
 
 def write_user_file(path: Path, content: bytes) -> None:
@@ -186,10 +205,11 @@ def decode(data: bytes) -> Any:
         return json.loads(data)
 
 
-def append_json(path: Path, value: Record, durable: bool = False) -> None:
-    """Add a record in one write. A line that was torn before, on a full disk, stays alone."""
+def append_json(path: Path, value: Record, durable: bool = False, mode: int = 0o666) -> None:
+    """Add a record in one write. A line that was torn before, on a full disk, stays alone. `mode` is
+    that of a new file."""
     line = json.dumps(value).encode() + b"\n"
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
     try:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple
@@ -19,6 +20,12 @@ from rampup.runs.codetree import MAX_DEPTH, CodeTree, entries_of, git_top
 MAX_FILE_MB, MAX_GIT_MB, MAX_WALK_MB = 5, 100, 20
 MAX_WALK_FILES, MAX_LINKS = 2000, 2000
 NEVER_LINKED = frozenset((".git", "__pycache__"))
+CREDENTIALS = (
+    *(".env*", ".netrc", "*.pem", "*.key", "id_rsa*", "id_ed25519*"),
+    *(".ssh", ".aws", ".kaggle", "credentials*", "secrets.*"),
+)
+"""Names of files and folders that are never copied, for others may read a run."""
+LOOKS_SECRET = "looks like credentials"
 
 PYTHON = re.compile(r"(python|pypy)[\d.]*")
 SHELL = re.compile(r"(ba|da|k|z)?sh")
@@ -75,6 +82,7 @@ def _copy_tree(
         if tree.unseen:
             copy.skipped.append(f"{tree.unseen} directories: too many to look into")
     copy.link_the_rest()
+    copy.keep_modes()
     argv = list(command)
     if index is not None and first[0] in copy.files:
         argv[index] = str(into / first[0])
@@ -98,6 +106,9 @@ class _Copy:
                 info = os.lstat(self.root / name)
             except (FileNotFoundError, NotADirectoryError):
                 # git knows it, and the user has deleted it
+                continue
+            if looks_secret(name):
+                self.skipped.append(f"{name}: {LOOKS_SECRET}")
                 continue
             if not self._is_wanted(name, info):
                 continue
@@ -138,6 +149,14 @@ class _Copy:
         meant = Path(os.path.normpath(source.parent / text))
         return text if not os.path.isabs(text) and meant.is_relative_to(self.root) else str(meant)
 
+    def keep_modes(self) -> None:
+        """Give every directory of the copy the mode of its original: what nobody else could open
+        stays closed. Only a place where everybody may write, such as /tmp, becomes none."""
+        for directory in reversed(self._directories()):
+            mode = (self.root / directory).stat().st_mode & 0o775
+            of_the_folder = (self.into / directory).stat().st_mode & 0o7000
+            (self.into / directory).chmod(of_the_folder | mode | stat.S_IRWXU)
+
     def link_the_rest(self) -> None:
         """In every directory of the copy: a link to each entry of the original that has no copy."""
         directories, links = self._directories(), 0
@@ -171,6 +190,15 @@ class _Copy:
                 str(parent) for parent in PurePosixPath(runs_root.relative_to(self.root)).parents
             )
         return sorted(found | {"."})
+
+
+def looks_secret(name: str) -> bool:
+    """Return whether a file, or a folder that it lies in, is named like one that holds credentials."""
+    return any(
+        fnmatchcase(part.lower(), pattern)
+        for part in PurePosixPath(name).parts
+        for pattern in CREDENTIALS
+    )
 
 
 def _without_placeholders(names: list[str]) -> list[str]:

@@ -74,7 +74,8 @@ def making_run(
         "rampup": __version__,
         **study,
     }
-    with rundir.create_run(run.path, identity, alone=study is NO_STUDY) as made:
+    share = checked.plan.spec.cluster.share
+    with rundir.create_run(run.path, identity, study is NO_STUDY, share) as made:
         fill(made, plan, take_code)
         add_files(made)
         yield run
@@ -107,6 +108,7 @@ def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
         rank_program=rank.__file__,
         script=plan.script,
         user_file=spec.config_file,
+        share=spec.cluster.share,
     )
     claims.claim_first(made)
 

@@ -25,7 +25,7 @@ from rampup.core import software
 from rampup.core.engines import is_target
 from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSpec
 from rampup.errors import Refused
-from rampup.rundir import claims, locks, records
+from rampup.rundir import claims, locks, records, sharing
 from rampup.rundir.files import RunDir
 from rampup.runs.create import (
     Take,
@@ -122,6 +122,8 @@ def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
         {**make_config(spec, run.path, argv, builtin), "source": config.get("source")},
     )
     shutil.copyfile(rank.__file__, run.rank_program)
+    if not run.key_file.exists():  # of a version whose ranks knew no key
+        sharing.write_key(run.key_file)
     if checked.plan.script is not None:
         records.write_text(run.job_script, checked.plan.script)
     before, now = config["resources"], msgspec.to_builtins(spec.resources)

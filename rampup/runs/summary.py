@@ -186,6 +186,8 @@ def total_wall_s(run: RunDir) -> float | None:
 def command_of(run: RunDir) -> str:
     """The command that starts the same run, by what was set on the command line; for a function the
     call in Python."""
+    from rampup.core.redact import redact_words  # not for those who list many runs
+
     config = run.config
     function = config.get("function")
     if isinstance(function, dict):
@@ -202,7 +204,7 @@ def command_of(run: RunDir) -> str:
     if cluster not in (None, LOCAL):
         words += ["--on", cluster]
     words += ["--", *own] if own and not files else []
-    return shlex.join(words)
+    return shlex.join(redact_words(words))
 
 
 def _target_of(config: Record, files: list[str]) -> list[str]:

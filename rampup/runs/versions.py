@@ -1,5 +1,5 @@
-"""What a run was started with: versions, the machine, chosen variables. Secrets are left out by
-name."""
+"""What a run was started with: versions, the machine, and the variables of a list, without
+secrets."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from rampup.core.settings import HIDDEN, is_secret_variable
+from rampup.core.redact import redact_variables
 from rampup.core.software import kind_of
 
 PACKAGES = (
@@ -22,30 +22,35 @@ PACKAGES = (
     "numpy",
     "scikit-learn",
 )
-PREFIXES = (
-    "SLURM_",
-    "OMP_",
-    "MKL_",
-    "CUDA_",
-    "NCCL_",
-    "GLOO_",
-    "PYTHON",
-    "CONDA_",
-    "LMOD_",
-    "TF_",
-    "TORCH_",
+VARIABLES = frozenset(
+    (
+        *("PATH", "LD_LIBRARY_PATH", "TMPDIR", "LANG", "USER", "HOME"),
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
+        *("LOADEDMODULES", "MODULEPATH", "LMOD_VERSION", "LMOD_SYSTEM_NAME"),
+        *("PYTHONPATH", "PYTHONHOME", "PYTHONHASHSEED", "PYTHONNOUSERSITE", "PYTHONWARNINGS"),
+        *("PYTHONOPTIMIZE", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONMALLOC"),
+        # the dozen of Slurm that explain a run; SLURM_JWT would be a login
+        *("SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"),
+        *("SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_QOS", "SLURM_NNODES"),
+        *("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_MPI_TYPE"),
+        *("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC", "OMP_SCHEDULE"),
+        *("KMP_AFFINITY", "KMP_BLOCKTIME", "GOMP_CPU_AFFINITY", "OPENBLAS_NUM_THREADS"),
+        *("MKL_NUM_THREADS", "MKL_DYNAMIC", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"),
+        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_HOME"),
+        *("CUDA_MODULE_LOADING", "CUDA_CACHE_PATH", "CUBLAS_WORKSPACE_CONFIG"),
+        *("NVIDIA_TF32_OVERRIDE", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+        *("NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_NET"),
+        *("NCCL_NET_GDR_LEVEL", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_ALGO", "NCCL_PROTO"),
+        *("GLOO_SOCKET_IFNAME", "GLOO_DEVICE_TRANSPORT"),
+        *("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "TF_DETERMINISTIC_OPS"),
+        *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_FORCE_GPU_ALLOW_GROWTH"),
+        *("TF_GPU_THREAD_MODE", "TF_USE_LEGACY_KERAS", "XLA_FLAGS", "KERAS_BACKEND"),
+        *("TORCH_HOME", "TORCH_DISTRIBUTED_DEBUG", "TORCH_CPP_LOG_LEVEL", "TORCH_LOGS"),
+        *("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_BLOCKING_WAIT"),
+        *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+    )
 )
-NAMES = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "VIRTUAL_ENV",
-    "LOADEDMODULES",
-    "MODULEPATH",
-    "TMPDIR",
-    "LANG",
-    "USER",
-    "HOME",
-)
+"""The variables that are recorded, each because it explains how a run behaved; no other is."""
 ASK = """
 import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -119,12 +124,6 @@ def _plain(name: str) -> str:
 
 
 def variables() -> dict[str, str]:
-    chosen = {
-        name: value
-        for name, value in os.environ.items()
-        if name in NAMES or name.startswith(PREFIXES)
-    }
-    return {
-        name: HIDDEN if is_secret_variable(name) else value
-        for name, value in sorted(chosen.items())
-    }
+    return redact_variables(
+        {name: os.environ[name] for name in sorted(VARIABLES & os.environ.keys())}
+    )

@@ -2,7 +2,7 @@
 
 `rampup.init()` calls it. What the user typed for this run wins over the TOML file beside the script,
 and that over what the script hands to `init`. Rank 0 writes settings.json once; it is the only
-writer. Secrets are hidden by their names before anything is written.
+writer. Secrets are hidden before anything is written.
 """
 
 import sys
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rampup.core.settings import Settings, to_stored
+from rampup.core.redact import to_stored
+from rampup.core.settings import Settings
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir
 from rampup.rundir.records import Record, write_json

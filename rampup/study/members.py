@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rampup.core.redact import redact
 from rampup.core.spec import RunSpec
 from rampup.diagnose.preflight import accept_alike
 from rampup.errors import Refused, UsageError, nearest
@@ -131,7 +132,7 @@ class Ids:
 
 
 def make(study: Study, point: Point, run_id: str, code: SharedCode) -> RunDir:
-    about = {"study": study.name, "point": point.values, "point_id": point.id}
+    about = {"study": study.name, "point": redact(point.values), "point_id": point.id}
     checked = accept_alike(plan_new_run(point.spec, study.root, run_id))
     with making_run(checked, code.take, about) as run:
         claim_point(study, point, run)

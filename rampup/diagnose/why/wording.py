@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 
+from rampup.core.redact import redact_words
 from rampup.core.software import kind_of
 from rampup.core.units import parse_memory_mb
 from rampup.diagnose.why.clues import ERRORS, Case
@@ -44,7 +45,7 @@ class Words:
         self._groups = {name: clean(text, LONGEST_WORD) for name, text in groups.items() if text}
         self._train = case.config.get("train") or {}
         self._resources = case.config.get("resources") or {}
-        self._command = [clean(word) for word in case.config.get("command") or []]
+        self._command = [clean(word) for word in redact_words(case.config.get("command") or [])]
 
     def __getitem__(self, name: str) -> str:
         if name in self._groups:

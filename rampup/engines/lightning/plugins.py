@@ -17,6 +17,7 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 
+from rampup.engines.lightning.pickles import load_checkpoint
 from rampup.rundir.records import sync
 from rampup.runtime.checkpoints.store import CheckpointStore
 from rampup.runtime.context import RankContext
@@ -86,7 +87,7 @@ class RankEnvironment(ClusterEnvironment):
 
 
 class SafeCheckpointIO(TorchCheckpointIO):
-    """How Lightning writes checkpoints.
+    """How Lightning writes and reads checkpoints.
 
     Those of the engine are handed over to it. Those of a module's own ModelCheckpoint are written
     beside their target and appear by one rename, so that a kill leaves the one before as it was.
@@ -116,6 +117,14 @@ class SafeCheckpointIO(TorchCheckpointIO):
             finally:
                 beside.unlink(missing_ok=True)
             sync(target.parent)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> State:
+        """Load plain data, whatever Lightning asks for; Python objects only from a file of one's
+        own."""
+        usual = super().load_checkpoint
+        return load_checkpoint(Path(path), lambda plain: usual(path, map_location, plain))
 
     def _remove_leftovers(self, folder: Path, mark: str) -> None:
         """Remove, once in a folder, what earlier attempts were writing when they were killed."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from rampup.core import tfevents
 from rampup.core.metrics import get_step, name_numbers
+from rampup.core.redact import redact
 from rampup.rundir.files import RunDir
 
 FLUSH_AFTER_S = 10.0
@@ -157,7 +158,8 @@ class TensorBoard(NoTensorBoard):
         else:
             write_all(
                 file,
-                tfevents.version(t) + tfevents.hparams_start(t, self._run.id, self._settings),
+                tfevents.version(t)
+                + tfevents.hparams_start(t, self._run.id, redact(self._settings)),
             )
         return file
 

@@ -52,7 +52,7 @@ def test_the_script_is_rendered_once(laptop: Path, monkeypatch: pytest.MonkeyPat
         rendered.append(render(*given))
         return rendered[-1]
 
-    monkeypatch.setattr(script, "render", count)
+    monkeypatch.setattr(job_script, "render", count)
     assert dry_run("--on", "archer2", "--nodes", "2").return_value == 0
     assert len(rendered) == 1
 

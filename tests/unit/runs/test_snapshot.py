@@ -188,6 +188,55 @@ def test_a_script_that_is_a_link_is_run_through_the_copied_link(
     assert ran(taken, repository) == "common\n"
 
 
+SECRETS = (
+    ".env",
+    ".env.local",
+    ".netrc",
+    "id_rsa",
+    "id_ed25519.pub",
+    "server.pem",
+    "deep/tls.key",
+    ".ssh/config",
+    ".aws/config",
+    ".kaggle/kaggle.json",
+    "credentials.json",
+    "deep/Credentials",
+    "secrets.toml",
+)
+
+
+@pytest.mark.parametrize("by_git", ["untracked", "tracked", "no git"])
+def test_what_looks_like_credentials_is_named_and_not_copied(
+    request: pytest.FixtureRequest, into: Path, by_git: str
+) -> None:
+    root: Path = request.getfixturevalue("project" if by_git == "no git" else "repository")
+    for name in SECRETS:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("SECRET")
+    write(root, deep__model_py="", keys_py="", environment_yml="")
+    if by_git == "tracked":
+        git(root, "add", "-f", ".")
+    taken = take(("python", "train.py"), root, into)
+    there = [path for path in into.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in there if path.read_text() == "SECRET"]
+    assert {"deep/model.py", "keys.py", "environment.yml"} <= copied(into)
+    named = {words.partition(":")[0] for words in taken.skipped}
+    expected = {"credentials.json", "secrets.toml"} if by_git == "no git" else set(SECRETS)
+    assert named == expected
+    assert (into / ".env").is_symlink(), "a program that reads it finds the original"
+    assert (into / ".env").read_text() == "SECRET"
+
+
+def test_directories_keep_their_modes(repository: Path, into: Path) -> None:
+    write(repository, own__keys_py="", shared__more_py="")
+    (repository / "own").chmod(0o700)
+    (repository / "shared").chmod(0o777)
+    repository.chmod(0o750)
+    take(("python", "train.py"), repository, into)
+    modes = [path.stat().st_mode & 0o777 for path in (into, into / "own", into / "shared")]
+    assert modes == [0o750, 0o700, 0o775]
+
+
 def test_submodules_and_environments_are_linked_not_copied(repository: Path, into: Path) -> None:
     write(repository, env__pyvenv_cfg="", env__lib__a_py="", sub__b_py="", node__modules="")
     git(repository / "sub", "init", "-q")

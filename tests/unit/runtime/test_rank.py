@@ -84,6 +84,7 @@ def test_a_rank_with_other_settings_is_named(run: RunDir, tmp_path: Path) -> Non
     other = RunDir(tmp_path / "elsewhere" / run.path.name)
     other.path.mkdir(parents=True)
     write_json(other.config_file, {**run.config, "train": {"lr": 2}})
+    other.key_file.write_bytes(run.key_file.read_bytes())
     other.claim_attempt()
     port = rank.first_port(f"{run.path}/1", 0)
     ranks = [start(run, 0), start(run, 1)]
