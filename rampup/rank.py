@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -31,6 +32,17 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """Exit codes of a shell for a program that can't be started."""
 PORT_BLOCKS, PORTS_IN_BLOCK, FIRST_PORT = 1124, 16, 12000
 """Below 32768, where the kernel starts to hand out ports by itself."""
+OF_RANKS = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "GLOO_SOCKET_IFNAME",
+)
+"""Variables that a command gets only where its user has asked for ranks."""
 SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
 KEY_FILE = "ranks.key"
@@ -39,6 +51,9 @@ SHORTEST_KEY, MOST_BYTES = 32, 4096
 """Of the key, and of the line with which a rank joins."""
 JOIN_WITHIN_S, STRANGERS = 10.0, 64
 """How long, and how many at once, may be connected without having joined."""
+SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+SHEBANG = re.compile(r"#!.*\b(%s)\b" % "|".join(SHELLS))
+LARGEST_SCRIPT = 1000000
 
 
 class NotReadyError(Exception):
@@ -553,9 +568,14 @@ def prepare(options: argparse.Namespace) -> Any:
         raise NotReadyError("port %d is taken" % taken[0], "the next block is tried", PORT_TAKEN)
     config_hash = file_hash(os.path.join(options.run_dir, "config.json")) or ""
     addresses = rendezvous(options, port, config_hash)
-    tensorflow = build_tf_config(addresses, options.rank, port) if options.world_size > 1 else ""
+    at_home = config.get("as_at_home") is True
+    tensorflow = ""
+    if options.world_size > 1 or (config.get("kind") == "command" and not at_home):
+        tensorflow = build_tf_config(addresses, options.rank, port)
     if tensorflow:
         context["TF_CONFIG"] = tensorflow
+    if at_home:  # programs take RANK for a sign that torchrun started them
+        context = {name: value for name, value in context.items() if name not in OF_RANKS}
     if config.get("cwd"):
         os.chdir(config["cwd"])
     return container_command(config) + config["argv"], dict(os.environ, **context)
@@ -593,12 +613,33 @@ def fail(error: Exception, options: argparse.Namespace) -> None:
 
 
 def exec_program(argv: List[str], env: Dict[str, str]) -> None:
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and exec hands that on
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    if traps_usr2(argv):  # a shell can't trap a signal that was ignored when it began
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
     try:
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         sys.stderr.write("rampup: can't start %s: %s\n" % (argv[0], error.strerror))
         sys.stderr.flush()
         os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
+
+
+def traps_usr2(argv: List[str]) -> bool:
+    """Return whether the program is a shell, or a script of one, whose text names SIGUSR2."""
+    shell = os.path.basename(argv[0]) in SHELLS
+    text = "".join(argv[1:]) if shell else ""
+    for word in argv if shell else argv[:1]:
+        try:
+            if os.path.isfile(word) and os.path.getsize(word) <= LARGEST_SCRIPT:
+                with open(word, "rb") as file:
+                    found = file.read().decode("utf-8", "replace")
+                if shell or SHEBANG.match(found):
+                    text += found
+        except (OSError, ValueError):
+            continue
+    return "USR2" in text
 
 
 def container_command(config: Dict[str, Any]) -> List[str]:

@@ -165,6 +165,7 @@ def command(
     from rampup.diagnose.preflight import preflight
     from rampup.runs.create import create_run, plan_new_run
 
+    refuse_unread_input(spec, detach)
     with following.interrupt_flag() as interrupted:
         checked = preflight(plan_new_run(spec))
         output.say_notes(checked.notes)
@@ -261,6 +262,20 @@ def make_request(
         on=on,
         name=name,
     )
+
+
+def refuse_unread_input(spec: Any, detach: bool) -> None:
+    """Refuse a file or a pipe that no rank would read: a job has no standard input of ours."""
+    from rampup.core import stdin
+    from rampup.schedulers import find_scheduler
+
+    arrives = find_scheduler(spec.cluster.scheduler).is_here and not detach
+    if spec.kind == "command" and not arrives and stdin.holds_data():
+        where = "with --detach" if detach else f"on {spec.cluster.name}"
+        raise UsageError(
+            f"standard input can't reach a program {where}",
+            "name the file in the command; or leave it empty: < /dev/null",
+        )
 
 
 def remember(root: Path) -> None:

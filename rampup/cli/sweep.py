@@ -23,6 +23,8 @@ from rampup.cli.run import (
     resource_options,
 )
 from rampup.cli.selection import report_states, worst_exit_code
+from rampup.config.resolve import PLACE
+from rampup.core import stdin
 from rampup.core.metrics import lower_is_better
 from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
@@ -156,7 +158,7 @@ def is_named_point(study: Study, command: Sequence[str] | None, point: grid.Poin
     the same settings."""
     if not point.values:
         return False
-    if any(grid.PLACE.search(word) for word in command or ()):
+    if any(PLACE.search(word) for word in command or ()):
         return True
     return any(run.run.get("point", {}).keys() == point.values.keys() for run in study.runs())
 
@@ -229,6 +231,7 @@ def run_here(
     with SharedCode(study.root, study.name) as code:
         here = Here(study, code, at_once, (lambda text: None) if as_json else output.say)
         here.make_all(todo, Ids(study.root), interrupted)
+        stdin.keep()  # several runs can't share it
         here.go(interrupted)
     found = members_of(study, [member.point for member in members])
     now = [replace(member, known=here.as_known(member.known)) for member in found]

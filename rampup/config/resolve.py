@@ -6,6 +6,7 @@ unknown key or a wrong type is refused here, before anything is written or start
 its relatives call this.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -55,6 +56,12 @@ FIELD_KINDS: dict[Any, tuple[SettingType, bool]] = {
 }
 """Type of a field of a profile: its kind of setting, and whether it may be none."""
 SMOKE_TIME = "0:02:00"
+SHELL = re.compile(r"(ba|da|k|z)?sh")
+IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*")
+STARTERS = ("torch.distributed.run", "torch.distributed.launch", "cProfile", "coverage", "pdb")
+"""Modules that start a script, which has the better name."""
+PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
+"""Where the value of a setting stands in a command."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +117,7 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
         )
     for text in request.settings:
         put_setting(tables, text)
+    command = fill_command(command, request.settings, table.get("train", {}))
     engine = find_engine(recipe.engine) if recipe is not None else None
     if engine is not None and engine.ranks_setting:
         apply_devices(tables["train"], tables["resources"], engine.ranks_setting)
@@ -191,6 +199,25 @@ def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -
             "rampup recipe list",
         )
     return str(name)
+
+
+def fill_command(
+    command: tuple[str, ...], settings: Sequence[str], own: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """{key} becomes the value of that setting, as it was typed; any other brace is the command's
+    own."""
+    typed = {
+        key: text for key, equals, text in (each.partition("=") for each in settings) if equals
+    }
+    texts = {key: write_value(value) for key, value in own.items()} | typed
+    return tuple(PLACE.sub(lambda found: texts.get(found[1], found[0]), word) for word in command)
+
+
+def write_value(value: Any) -> str:
+    """Return a value of a file as it would be typed."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def make_tables(recipe: RecipeInfo | None, profile: Profile) -> dict[str, Table]:
@@ -365,7 +392,18 @@ def make_spec(
         cwd=str(cwd.absolute()),
         smoke=request.smoke,
         function=request.function,
+        as_at_home=kind == "command" and not asks_for_ranks(request, table, tables),
     )
+
+
+def asks_for_ranks(request: Request, table: Mapping[str, Any], tables: Mapping[str, Table]) -> bool:
+    """Whether the user has named a number of ranks or nodes, a launcher or a cluster. Programs take
+    RANK in their environment for a sign that torchrun started them."""
+    origins = tables["resources"].origins
+    sized = any(origins[f"resources.{key}"] != "default" for key in ("nodes", "tasks_per_node"))
+    launcher = tables["cluster"].schema["launcher"]
+    by_launcher = tables["cluster"].origins["cluster.launcher"] != launcher.origin
+    return sized or by_launcher or bool(request.on or table.get("on"))
 
 
 def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
@@ -397,9 +435,23 @@ def default_name(request: Request, recipe: RecipeInfo | None, command: Sequence[
 
 
 def command_name(command: Sequence[str]) -> str:
-    """The script's name says more than the interpreter's."""
-    scripts = [word for word in command if word.endswith((".py", ".sh"))]
-    return Path(scripts[0] if scripts else command[0]).stem
+    """The name of the script or of the module says more than the interpreter's."""
+    program = Path(command[0]).name
+    if SHELL.fullmatch(program) and "-c" in command[:-1]:
+        inner = command[command.index("-c") + 1].replace(";", " ").split()
+        return command_name(inner) if find_script(inner) else program
+    return find_script(command) or Path(command[0]).stem
+
+
+def find_script(command: Sequence[str]) -> str:
+    """Return the stem of the script, or the module after -m, whichever comes first; empty where
+    there is none."""
+    for before, word in zip(("", *command), command, strict=False):
+        if word.endswith((".py", ".sh")):
+            return Path(word).stem
+        if before == "-m" and word not in STARTERS and IMPORT_PATH.fullmatch(word):
+            return word
+    return ""
 
 
 def clean_name(name: str) -> str:

@@ -217,6 +217,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     timeouts_before: int = 0
     """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
     function: FunctionInfo | None = None
+    as_at_home: bool = False
+    """A command that nobody asked to be a rank: it gets none of the variables of torchrun."""
 
     @property
     def needs_rampup(self) -> bool:

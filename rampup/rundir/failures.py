@@ -27,7 +27,8 @@ SIGNALS = {(signal.strsignal(number) or "").lower(): int(number) for number in s
 """srun's words for a task that a signal ended."""
 LOST_PEER = re.compile(
     r"lost contact with another rank|can't join the others|connection (closed|reset) by peer|broken pipe"
-    r"|\bgloo\b|\bnccl\b|DistNetworkError|DistStoreError|ProcessGroup\w+|recvValue failed"
+    r"|gloo[/:.]|gloo\b.*(fail|timed? ?out|closed|refused)|nccl(Remote|System|Internal)Error"
+    r"|nccl\b.*(error|abort|timed? ?out|closed|watchdog)|DistNetworkError|DistStoreError|recvValue failed"
     r"|Horovod has been shut down|HorovodInternalError",
     re.IGNORECASE,
 )

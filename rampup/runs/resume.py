@@ -52,6 +52,8 @@ OF_A_SITE = (
     "slurm",
 )
 """Resources that mean nothing on another cluster."""
+RANKS = {"nodes", "tasks_per_node"}
+"""Options that ask for ranks."""
 
 
 def rebuild_spec(
@@ -90,6 +92,7 @@ def rebuild_spec(
         config_file=None,
         cwd=config["cwd"],
         function=msgspec.convert(config.get("function"), FunctionInfo | None),
+        as_at_home=config.get("as_at_home") is True and not on and not RANKS & options.keys(),
         timeouts_before=sum(
             attempt.read_again() in ("timeout", "asked") for attempt in run.attempts()
         ),

@@ -42,9 +42,17 @@ class Ranks:
     """The guardians of one attempt: one for each rank, or one for mpirun, which starts them all."""
 
     def __init__(
-        self, run: RunDir, attempt: AttemptDir, size: int, started: float, ranks_by: Sequence[str]
+        self,
+        run: RunDir,
+        attempt: AttemptDir,
+        size: int,
+        started: float,
+        ranks_by: Sequence[str],
+        entry: int = subprocess.DEVNULL,
     ) -> None:
         self.run, self.attempt, self.size, self.started = run, attempt, size, started
+        self.entry = entry
+        """The standard input of rank 0, or of the program that starts all ranks."""
         self.ranks_by = ranks_by
         """The words before rank.py where another program, as mpirun, starts all ranks."""
         self.guardians: dict[int, subprocess.Popen[bytes]] = {}
@@ -59,7 +67,8 @@ class Ranks:
         env = {**self.env, "RAMPUP_SUPERVISED": "1"}
         for number in range(1 if self.ranks_by else self.size):
             argv = self._argv(number, port_retry)
-            self.guardians[number] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env)
+            entry = self.entry if number == 0 else subprocess.DEVNULL
+            self.guardians[number] = subprocess.Popen(argv, stdin=entry, env=env)
 
     def _argv(self, number: int, port_retry: int) -> list[str]:
         facts = {
@@ -176,7 +185,12 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
     )
 
 
-def supervise(run: RunDir, foreground_of: int | None, ranks_by: Sequence[str] = ()) -> int:
+def supervise(
+    run: RunDir,
+    foreground_of: int | None,
+    ranks_by: Sequence[str] = (),
+    entry: int = subprocess.DEVNULL,
+) -> int:
     """All attempts until the run ends or has used up its restarts; returns the exit code of this
     process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
@@ -192,7 +206,7 @@ def supervise(run: RunDir, foreground_of: int | None, ranks_by: Sequence[str] = 
         attempt = run.claim_attempt()
         words = words or speak_into(attempt.job_log, keep_terminal=foreground_of is not None)
         size = config["resources"]["tasks_per_node"]
-        ranks = Ranks(run, attempt, size, time.time(), ranks_by)
+        ranks = Ranks(run, attempt, size, time.time(), ranks_by, entry)
         outcome = attempt_once(ranks, deadline, left, words)
         if outcome.name != "again":
             return outcome.code
@@ -253,8 +267,16 @@ def main() -> None:
         metavar="WORD",
         help="a word of the command that starts all ranks; one option for each word",
     )
+    parser.add_argument(
+        "--stdin",
+        type=int,
+        default=subprocess.DEVNULL,
+        metavar="FD",
+        help="an open file for the standard input of rank 0",
+    )
     options = parser.parse_args()
-    sys.exit(supervise(RunDir(options.run_dir), options.foreground_of, options.ranks_by))
+    run, parent = RunDir(options.run_dir), options.foreground_of
+    sys.exit(supervise(run, parent, options.ranks_by, options.stdin))
 
 
 if __name__ == "__main__":

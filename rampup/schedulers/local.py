@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rampup.core import processes
+from rampup.core import processes, stdin
 from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import SchedulerError
 from rampup.rundir import claims, records
@@ -42,7 +42,8 @@ class Local(Scheduler):
     def submit(
         self, run: RunDir, spec: RunSpec, detach: bool, share: Mapping[str, str] = NO_SHARE
     ) -> subprocess.Popen[bytes]:
-        return start_supervisor(run, self.render_command(spec, run.path), detach)
+        is_heard = spec.kind == "command" and not detach and not share
+        return start_supervisor(run, self.render_command(spec, run.path), detach, hears=is_heard)
 
     def cancel(self, run: RunDir, cluster: Cluster, job: JobRef | None) -> None:
         stop_supervisor(run)
@@ -57,13 +58,20 @@ def supervisor_argv(run_dir: Path, ranks_by: Sequence[str] = ()) -> tuple[str, .
 
 
 def start_supervisor(
-    run: RunDir, command: Command, detach: bool, scheduler: str = Local.name
+    run: RunDir,
+    command: Command,
+    detach: bool,
+    scheduler: str = Local.name,
+    hears: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start the launcher. In the foreground it ends with us; detached it outlives us and the
-    terminal."""
+    terminal. With `hears`, rank 0 gets our standard input, if that is a file or a pipe."""
     argv, before_us = list(command.argv), len(run.attempt_numbers())
     if not detach:
         argv.append(f"--foreground-of={os.getpid()}")
+    entry = os.dup(stdin.STDIN) if hears and stdin.is_piped() else None
+    if entry is not None:
+        argv.append(f"--stdin={entry}")
     # A signal that comes while Python starts up waits, blocked, until the launcher asks for it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
@@ -74,8 +82,11 @@ def start_supervisor(
             cwd=command.cwd,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE if detach else None,
+            pass_fds=() if entry is None else (entry,),
         )
     finally:
+        if entry is not None:
+            os.close(entry)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     start_recorded(run, gate, scheduler=scheduler)
     if detach:

@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,15 +19,14 @@ from msgspec.structs import replace
 from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
 from rampup.config.recipes import HERE as BUILTIN_RECIPES
-from rampup.config.resolve import Request, resolve
+from rampup.config.resolve import PLACE, Request, resolve
 from rampup.core.spec import RunSpec, Value
 from rampup.errors import RampupError, Refused, UsageError, nearest
 
 MOST_POINTS = 10_000
 SIZE = ("nodes", "tasks_per_node", "gpus_per_node")
 Find = Callable[[str], Profile]
-PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
-"""In a command: where the value of a setting is put in."""
+"""Returns the profile of a cluster by its name."""
 
 
 class Point(Struct, frozen=True):
@@ -151,11 +149,8 @@ def pieces_of(text: str, setting: str) -> Iterator[tuple[int, int]]:
 
 def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: Find) -> RunSpec:
     settings = tuple(f"{key}={text}" for key, text in texts.items())
-    command = (
-        None if request.command is None else tuple(fill(word, texts) for word in request.command)
-    )
     try:
-        spec = resolve(replace(request, settings=settings, command=command), cwd, find)
+        return resolve(replace(request, settings=settings), cwd, find)
     except RampupError as error:
         error.hint = restore_values(error, request, texts)
         if settings and not fails_alike(request, texts, error, cwd):
@@ -163,10 +158,6 @@ def resolve_point(request: Request, texts: Mapping[str, str], cwd: Path, find: F
                 f"{error.message}, in the point {' '.join(settings)}", error.hint
             ) from None
         raise
-    if command is not None:
-        return spec
-    # the command of a file
-    return replace(spec, command=tuple(fill(word, texts) for word in spec.command))
 
 
 def restore_values(error: RampupError, request: Request, texts: Mapping[str, str]) -> str:
@@ -187,12 +178,6 @@ def fails_alike(request: Request, texts: Mapping[str, str], error: RampupError, 
             if plain.message == error.message:
                 return True
     return False
-
-
-def fill(word: str, texts: Mapping[str, str]) -> str:
-    """{key} becomes the value of that setting, as it was typed; any other brace is the command's
-    own."""
-    return PLACE.sub(lambda found: texts.get(found[1], found[0]), word)
 
 
 def find_unfilled(request: Request, found: Sequence[Point]) -> Iterator[str]:

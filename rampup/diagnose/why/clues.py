@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from rampup.config.clusters import of_run
 from rampup.diagnose.why.logs import (
+    MESSAGE_LINES,
     Frame,
     Line,
     Trace,
@@ -23,6 +24,8 @@ from rampup.diagnose.why.logs import (
     find_fatal_error,
     find_traces,
     find_users_frame,
+    is_in_package,
+    is_passed_on,
     pick_telling,
     read_tail,
     split_lines,
@@ -91,6 +94,8 @@ class Case(NamedTuple):
     """The rank that failed first."""
     place: Frame | None = None
     """Where it failed, in the user's own code."""
+    in_package: bool = False
+    """Whether an installed package raised the error, which that line called."""
     last_line: Clue | None = None
     """The last line of its log."""
 
@@ -123,7 +128,7 @@ def _add_failure(case: Case, attempt: AttemptDir) -> Case:
     log = attempt.rank_log(suspect.rank or 0)
     printed = find_traces(lines)
     slurm_log = list(_slurm_log(run, attempt, case.facts))
-    rank_log = list(_rank_log(suspect, lines, pick_telling(printed), _inside(run, log)))
+    rank_log = list(_rank_log(suspect, lines, printed, _inside(run, log)))
     clues = [
         *case.clues,
         *_as_clues(run, "memory", find_full_memory(attempt)),
@@ -137,7 +142,13 @@ def _add_failure(case: Case, attempt: AttemptDir) -> Case:
     traces = recorded or find_fatal_error(lines) or printed
     place = find_users_frame(traces, _users_folders(run, case.config))
     last_line = rank_log[-1] if lines else None
-    return case._replace(clues=clues, suspect=suspect, place=place, last_line=last_line)
+    return case._replace(
+        clues=clues,
+        suspect=suspect,
+        place=place,
+        in_package=is_in_package(pick_telling(traces)),
+        last_line=last_line,
+    )
 
 
 # the rank that failed first -----------------------------------------------------------------------
@@ -267,21 +278,28 @@ def _recorded_error(run: RunDir, attempt: AttemptDir, suspect: FirstFailure) -> 
     if not suspect.error:
         return
     kind = str(suspect.error.get("type"))
-    message = clean(str(suspect.error.get("message")).split("\n")[0])
-    file = _inside(run, attempt.error_file(suspect.rank or 0))
+    first, *rest = str(suspect.error.get("message")).split("\n")
+    message, file = clean(first), _inside(run, attempt.error_file(suspect.rank or 0))
     if kind == "NotReady" or suspect.error.get("hint"):
         yield Clue("rampup-error", message, file)
     else:
+        for line in reversed(rest[:MESSAGE_LINES]):
+            yield Clue("exception", clean(line), file)
         yield Clue("exception", f"{kind}: {message}" if message else kind, file)
 
 
 def _rank_log(
-    suspect: FirstFailure, lines: list[Line], trace: Trace | None, log: str
+    suspect: FirstFailure, lines: list[Line], printed: list[Trace], log: str
 ) -> Iterator[Clue]:
-    """Yield the exception that ended the program, and the last lines of the log."""
+    """Yield the exception that ended the program, and the last lines of the log. The rest of a
+    message comes first: the last clue that matches counts, and the first line says most."""
+    trace = pick_telling(printed)
     if trace is not None and not suspect.error:
         raised = suspect.code in (PYTHON_FAILED, None) or trace.after == 0
-        if raised and trace.after <= NEAR_THE_END_LINES:
+        near = trace.after <= NEAR_THE_END_LINES or is_passed_on(trace, printed)
+        if raised and near:
+            for line in reversed(trace.message):
+                yield Clue("exception", line.text, log, line.number)
             yield Clue("exception", trace.error.text, log, trace.error.number)
     for line in lines[-LAST_LINES:]:
         yield Clue("rank-log", line.text, log, line.number)

@@ -17,6 +17,8 @@ TAIL_BYTES = 65_536
 COUNTED_BYTES = 64 * 2**20
 """The lines of a longer file are not numbered, because counting them would take too long."""
 LONGEST_LINE = 300
+MESSAGE_LINES, LONGEST_MESSAGE = 6, 200
+"""Lines after an error that may be more of its message, and at most, of an array, for example."""
 TERMINAL_CODES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")
 """Commands to a terminal: colours, titles, moves of the cursor."""
 RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
@@ -49,7 +51,9 @@ class Trace(NamedTuple):
     frames: tuple[Frame, ...]
     error: Line
     after: int
-    """How many lines follow that are not empty."""
+    """How many lines follow that are not empty, and not of its message."""
+    message: tuple[Line, ...] = ()
+    """The lines right after the first one of the error: the rest of its message, if it has more."""
 
     @property
     def type(self) -> str:
@@ -117,10 +121,28 @@ def find_traces(lines: Sequence[Line]) -> list[Trace]:
             frames.append(Frame(frame["file"], int(frame["line"])))
         elif frames and not text.startswith((" ", "\t")):
             if ERROR.match(text):
-                after = len(lines) - index - 1
-                found.append(Trace(tuple(frames), Line(line.number, text), after))
+                rest = lines[index + 1 :]
+                inner = count_open_lines(text, rest)
+                error = Line(line.number, text)
+                message = tuple(rest[: max(inner, MESSAGE_LINES)])
+                found.append(Trace(tuple(frames), error, len(rest) - inner, message))
             frames = []
     return found
+
+
+def count_open_lines(text: str, rest: Sequence[Line]) -> int:
+    """Return how many lines belong to a message because a bracket of its first line is open: an
+    array, for example."""
+    depth, count = count_brackets(text), 0
+    while depth > 0 and count < min(len(rest), LONGEST_MESSAGE):
+        depth += count_brackets(rest[count].text)
+        count += 1
+    return count
+
+
+def count_brackets(text: str) -> int:
+    """Return how many brackets a line opens and does not close."""
+    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 def find_fatal_error(lines: Sequence[Line]) -> list[Trace]:
@@ -154,6 +176,19 @@ def pick_telling(traces: Sequence[Trace]) -> Trace | None:
     failed."""
     telling = [trace for trace in traces if trace.type not in MESSENGERS]
     return (telling or traces)[-1] if traces else None
+
+
+def is_in_package(trace: Trace | None) -> bool:
+    """Return whether an installed package raised the error."""
+    if trace is None or not trace.frames:
+        return False
+    return any(mark in trace.frames[-1].file for mark in ("site-packages", "dist-packages"))
+
+
+def is_passed_on(trace: Trace, traces: Sequence[Trace]) -> bool:
+    """Return whether a parent, as torchrun or fabric, reports below that its child failed."""
+    later = traces[traces.index(trace) + 1 :]
+    return any(each.type in MESSENGERS for each in later)
 
 
 def find_users_frame(traces: Sequence[Trace], folders: Iterable[Path]) -> Frame | None:

@@ -79,7 +79,10 @@ class Words:
     def correct_line(self) -> str:
         """How to continue after the user has corrected that line."""
         resume = f"rampup resume {self.run()} --code current"
-        return f"correct {self._place()}, then: {resume}" if self._case.place else self.show_log()
+        if not self._case.place:
+            return self.show_log()
+        verb = "look at" if self._case.in_package else "correct"
+        return f"{verb} {self._place()}, then: {resume}"
 
     def _place(self) -> str:
         """The line as the user knows it: not in the copy that ran, but in the original file."""
@@ -120,7 +123,7 @@ class Words:
     def error(self) -> str:
         """The error that ended the rank: type and message."""
         errors = [clue.text for clue in self._case.clues if clue.source in ERRORS]
-        return clean(errors[0], LONGEST_WORD) if errors else "it recorded no exit"
+        return clean(errors[-1], LONGEST_WORD) if errors else "it recorded no exit"
 
     # the program ----------------------------------------------------------------------------------
 

@@ -549,3 +549,141 @@ def test_hostile_files_never_stop_an_answer(run: RunDir) -> None:
         assert answer.finding.cause and answer.finding.cause.isprintable()
         json.dumps(answer)
         path.write_bytes(data)
+
+
+# other people's programs --------------------------------------------------------------------------
+
+DOWNLOAD = """RuntimeError: Error downloading train-images-idx3-ubyte.gz:
+Tried https://ossci-datasets.s3.amazonaws.com/mnist/, got:
+<urlopen error [Errno -2] Name or service not known>
+"""
+FOREIGN_ERRORS = {
+    "RuntimeError: Distributed package doesn't have NCCL built in": (
+        "gpu-missing",
+        'backend="gloo"',
+    ),
+    "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!": (
+        "gpu-missing",
+        'backend="gloo"',
+    ),
+    "RuntimeError: Distributed package doesn't have MPI built in.": (
+        "backend-missing",
+        "env://",
+    ),
+    "RuntimeError: Cannot access accelerator device when none is available.": ("gpu-missing", ""),
+    "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'": ("gpu-missing", ""),
+    "ValueError: SyncBatchNorm layers only work with GPU modules": ("gpu-missing", ""),
+    DOWNLOAD: ("no-network", "download it before"),
+    "httpx.ConnectError: All connection attempts failed": ("no-network", "download it before"),
+    "ModuleNotFoundError: Requirement 'jsonargparse[signatures]>=4.27.7' not met. HINT: Try": (
+        "module-missing",
+        "python -m pip install 'jsonargparse[signatures]>=4.27.7'",
+    ),
+    "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1275, remote process exited": (
+        "peer-lost",
+        "rampup logs",
+    ),
+    "RuntimeError: Gloo connectFullMesh failed with timed out connecting": (
+        "peer-lost",
+        "rampup logs",
+    ),
+    "ValueError: gloo is not a colour": ("exception", "correct"),
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("error", FOREIGN_ERRORS)
+def test_errors_of_other_peoples_programs(run: RunDir, error: str, recorded: bool) -> None:
+    """On one of two ranks: the other was ended."""
+    attempt = attempt_of(
+        run,
+        {**FAILED, "failed_rank": 1, "world_size": 2},
+        rank_0="",
+        rank_1="" if recorded else raised(error),
+    )
+    if recorded:
+        kind, _, message = error.partition(": ")
+        trace = raised(error).partition("\n")[2]
+        words = {"t": 150.0, "rank": 1, "type": kind, "message": message, "traceback": trace}
+        write_json(attempt.error_file(1), words)
+    answer = explain(run)
+    problem, remedy = FOREIGN_ERRORS[error]
+    assert (answer.finding.id, answer.rank) == (problem, 1), answer
+    assert remedy in answer.finding.remedy
+
+
+def test_a_program_of_mpi_under_plain_srun(run: RunDir) -> None:
+    attempt_of(
+        run,
+        {**ON_SLURM, "failed_rank": 1},
+        rank_1=(
+            'The application appears to have been direct launched using "srun",\n'
+            "but OMPI was not built with SLURM's PMI support and therefore cannot\nexecute.\n"
+            "[vm:19361] Local abort before MPI_INIT completed completed successfully, but am not able"
+            " to aggregate error messages, and not able to guarantee that all other processes were killed!\n"
+        ),
+    )
+    answer = explain(run)
+    assert answer.finding.id == "mpi-by-srun" and answer.known
+    assert "--launcher mpirun" in answer.finding.remedy and "pmix" in answer.finding.remedy
+
+
+def test_a_message_with_an_array_belongs_to_the_error(run: RunDir) -> None:
+    """Keras 3 prints a whole batch; what stands below decides nothing."""
+    rows = "".join(f"       [0.{number}, 0.1, 0.2],\n" for number in range(40))
+    error = (
+        "ValueError: Attempt to convert a value (PerReplica:{\n  0: <tf.Tensor: numpy=\narray([\n"
+        f"{rows}       [1.0]], dtype=float32)>\n}}) with an unsupported type (PerReplica) to a Tensor."
+    )
+    attempt_of(run, {**FAILED, "failed_rank": 0}, rank_0=raised(error))
+    answer = explain(run)
+    assert answer.finding.id == "exception"
+    assert answer.finding.cause.startswith("rank 0: ValueError: Attempt to convert a value")
+
+
+def test_a_traceback_that_more_output_follows_did_not_end_the_program(run: RunDir) -> None:
+    later = "".join(f"epoch {number}\n" for number in range(40))
+    attempt_of(run, {**FAILED, "failed_rank": 0}, rank_0=raised("ValueError: caught") + later)
+    assert explain(run).finding.id == "not-known"
+
+
+TORCHRUN_SAYS = """E1119 05:00:00.123000 99 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: 1)
+Traceback (most recent call last):
+  File "/venv/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "/venv/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 300, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+bad.py FAILED
+------------------------------------------------------------
+""" + "".join(f"  field_{number}: value\n" for number in range(20))
+
+
+def test_the_traceback_inside_the_output_of_the_users_own_torchrun(run: RunDir) -> None:
+    text = raised("ModuleNotFoundError: No module named 'nosuchmodule'") + TORCHRUN_SAYS
+    attempt_of(run, {**FAILED, "failed_rank": 0}, rank_0=text)
+    answer = explain(run)
+    assert answer.finding.id == "module-missing"
+    assert "nosuchmodule" in answer.finding.cause
+
+
+def test_a_line_that_called_a_package_is_looked_at_and_not_corrected(run: RunDir) -> None:
+    text = raised("ValueError: odd").replace(
+        "ValueError",
+        '  File "/venv/lib/python3.11/site-packages/torch/nn.py", line 3, in f\n    g()\nValueError',
+    )
+    attempt_of(run, {**FAILED, "failed_rank": 0}, rank_0=text)
+    assert explain(run).finding.remedy.startswith("look at train.py:9, then: rampup resume")
+    attempt_of(run, {**FAILED, "failed_rank": 0}, rank_0=raised("ValueError: odd"))
+    assert explain(run).finding.remedy.startswith("correct train.py:9, then: rampup resume")
+
+
+def test_a_variable_that_only_ranks_have(run: RunDir) -> None:
+    attempt_of(run, {**FAILED, "failed_rank": 0}, rank_0=raised("KeyError: 'WORLD_SIZE'"))
+    answer = explain(run)
+    assert answer.finding.id == "ranks-not-asked-for" and "WORLD_SIZE" in answer.finding.cause
+    attempt_of(
+        run, {**FAILED, "failed_rank": 0, "world_size": 2}, rank_0=raised("KeyError: 'TF_CONFIG'")
+    )
+    assert explain(run).finding.id == "exception", "several ranks have it: it is something else"
