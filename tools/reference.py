@@ -51,7 +51,7 @@ def write_index() -> str:
 
 def write_verbs() -> str:
     parts = ["# The command line", made_from("rampup/cli/")]
-    top = click.Context(app.cli, info_name="rampup", max_content_width=WIDTH, terminal_width=WIDTH)
+    top = open_context(app.cli, None, "rampup")
     for verb in app.VERBS:
         command = app.cli.get_command(top, verb)
         assert command is not None
@@ -63,9 +63,7 @@ def write_verbs() -> str:
 
 def describe_command(command: click.Command, above: click.Context, verb: str) -> list[str]:
     """Describe a verb and, where it has some, the verbs below it."""
-    context = click.Context(
-        command, parent=above, info_name=verb, max_content_width=WIDTH, terminal_width=WIDTH
-    )
+    context = open_context(command, above, verb)
     parts = [f"## {context.command_path}", f"```text\n{command.get_help(context)}\n```"]
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -73,6 +71,17 @@ def describe_command(command: click.Command, above: click.Context, verb: str) ->
             assert found is not None
             parts += describe_command(found, context, name)
     return parts
+
+
+def open_context(command: click.Command, above: click.Context | None, name: str) -> click.Context:
+    return click.Context(
+        command,
+        parent=above,
+        info_name=name,
+        help_option_names=app.cli.context_settings["help_option_names"],
+        max_content_width=WIDTH,
+        terminal_width=WIDTH,
+    )
 
 
 def write_settings() -> str:
