@@ -112,7 +112,7 @@ class GAPNet(keras.layers.Layer):  # type: ignore[misc]
 
 def attend(heads: list[Attention], inputs: Any, near: Any, training: bool) -> tuple[Any, Any]:
     found = [head(inputs, near, training=training) for head in heads]
-    return tuple(tf.concat(part, -1) for part in zip(*found, strict=True))  # type: ignore[return-value]
+    return tuple(tf.concat(part, -1) for part in zip(*found, strict=True))
 
 
 def find_neighbours(places: Any, count: int) -> Any:
