@@ -245,6 +245,14 @@ def test_masses_are_computed_where_a_prepared_file_has_none(tmp_path: Path) -> N
     assert found.mass_bin.tolist() == [0, 1, 2, 3, 4]
 
 
+def test_what_is_not_a_number_in_a_prepared_file_becomes_zero(tmp_path: Path) -> None:
+    arrays = prepared(tmp_path / "a.h5")
+    for place, value in enumerate((np.nan, np.inf, -np.inf)):
+        change(tmp_path / "a.h5", "data", (0, 0, place), value)
+    points = read_jets(tmp_path / "a.h5").points
+    assert not points[0, 0, :3].any() and (points[1:] == arrays["data"][1:]).all()
+
+
 def test_rows_without_a_class_or_a_particle_are_left_out(tmp_path: Path) -> None:
     label = np.eye(3)[[0, 1, 2, 0, 1]]
     label[1] = 0
