@@ -1,6 +1,7 @@
 """`rampup sweep`: one run for every combination of settings. On a cluster as arrays, or packed;
 else here."""
 
+import contextlib
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -26,10 +27,11 @@ from rampup.cli.selection import report_states, worst_exit_code
 from rampup.config.resolve import PLACE
 from rampup.core import stdin
 from rampup.core.metrics import lower_is_better
+from rampup.core.spec import Share
 from rampup.diagnose.checks import machine
 from rampup.errors import Refused, UsageError
 from rampup.rundir import find as runs
-from rampup.rundir import locks
+from rampup.rundir import locks, sharing
 from rampup.rundir.files import make_root, remove_abandoned
 from rampup.runs.plan import make_plan
 from rampup.schedulers import find_scheduler
@@ -133,7 +135,7 @@ def command(
     check(waiting(members), study.root, pack if queued else None, output.say)
     if dry_run:
         return show_plan(study, members, way if queued else None, as_json)
-    make_folder(study)
+    make_folder(study, points[0].spec.cluster.share)
     with (
         follow.interrupt_flag() as interrupted,
         locks.hold(study.mark, f"the study {study.name} is being started already"),
@@ -183,11 +185,13 @@ def refuse_mixture(points: Sequence[grid.Point], pack: int | None, throttle: int
         raise UsageError("--throttle is for arrays on a cluster", "--pack K runs K at a time")
 
 
-def make_folder(study: Study) -> None:
+def make_folder(study: Study, share: Share) -> None:
     try:
         make_root(study.root)
         remove_abandoned(study.root)
-        study.folder.mkdir(parents=True, exist_ok=True)
+        study.folder.parent.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            sharing.make_folder(study.folder, share)
     except OSError as error:
         hint = "set RAMPUP_RUNS to a directory that you can write"
         raise Refused(f"can't make {study.folder}: {error.strerror}", hint) from None

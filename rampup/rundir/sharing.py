@@ -2,7 +2,7 @@
 
 The cluster profile says it once, as `share`. The command line applies it when it makes a run. The
 job's own files, such as logs and metrics, follow the umask; the mode of the run directory counts
-for them all. What only the owner may ever read (the key of the ranks, pickles) is no part of this.
+for them all. What only the owner may ever read (the key of the ranks, pickles) is not affected.
 """
 
 import os

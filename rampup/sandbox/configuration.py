@@ -24,7 +24,7 @@ def render_slurm_conf(layout: Layout, options: Options, machine: Machine) -> str
         [
             f"# A Slurm of {options.nodes} nodes on one machine, made by `rampup sandbox up`.",
             f"ClusterName={layout.name}",
-            f"SlurmctldHost={machine.host}(127.0.0.1)",
+            f"SlurmctldHost={machine.host}({machine.address})",
             f"SlurmctldPort={machine.controller_port}",
             f"SlurmUser={machine.user}",
             f"SlurmdUser={machine.user}",
@@ -34,6 +34,7 @@ def render_slurm_conf(layout: Layout, options: Options, machine: Machine) -> str
             "AuthType=auth/munge",
             f"AuthInfo=socket={layout.munge_socket},cred_expire={REQUEUE_WAIT_S}",
             "",
+            *loopback_lines(machine),
             f"StateSaveLocation={layout.saved_state}",
             f"SlurmdSpoolDir={layout.spool}/%n",
             f"TmpFS={layout.tmp}/%n",
@@ -77,12 +78,27 @@ def render_slurm_conf(layout: Layout, options: Options, machine: Machine) -> str
     )
 
 
+def loopback_lines(machine: Machine) -> list[str]:
+    """Return what keeps the daemons from listening in the network. Slurm can only take the address
+    that the host's name stands for."""
+    if machine.own_address is None:
+        return [
+            "# The host's name stands for an address in a network: Slurm listens at all of them.",
+            "",
+        ]
+    return [
+        "# Only this machine can reach the daemons.",
+        "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
+        "",
+    ]
+
+
 def accounting_lines(layout: Layout, options: Options, machine: Machine) -> list[str]:
     if not options.accounting:
         return ["AccountingStorageType=accounting_storage/none"]
     return [
         "AccountingStorageType=accounting_storage/slurmdbd",
-        "AccountingStorageHost=127.0.0.1",
+        f"AccountingStorageHost={machine.address}",
         f"AccountingStoragePort={machine.database_port}",
         f"AccountingStoragePass={layout.munge_socket}",
         "AccountingStorageTRES=gres/gpu",
@@ -99,7 +115,7 @@ def node_lines(options: Options, machine: Machine) -> list[str]:
         "SlurmdParameters=config_overrides",
         "GresTypes=gpu",
         f"DefMemPerCPU={max(1, memory_mb // options.cpus_per_node)}",
-        f"NodeName=node[1-{options.nodes}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports}]"
+        f"NodeName=node[1-{options.nodes}] NodeHostname=localhost NodeAddr={machine.address} Port=[{ports}]"
         f" CPUs={options.cpus_per_node} Sockets=1 CoresPerSocket={options.cpus_per_node} ThreadsPerCore=1"
         f" RealMemory={memory_mb} State=UNKNOWN{gpus}",
     ]
@@ -140,10 +156,11 @@ def render_slurmdbd_conf(layout: Layout, machine: Machine) -> str:
             "AuthType=auth/munge",
             f"AuthInfo=socket={layout.munge_socket}",
             f"DbdHost={machine.host}",
-            "DbdAddr=127.0.0.1",
+            f"DbdAddr={machine.address}",
             f"DbdPort={machine.database_port}",
             f"LogFile={layout.log('slurmdbd')}",
             f"PidFile={layout.run}/slurmdbd.pid",
+            *(["CommunicationParameters=NoInAddrAny"] if machine.own_address else []),
             "StorageType=accounting_storage/mysql",
             "StorageHost=localhost",
             "StorageUser=root",

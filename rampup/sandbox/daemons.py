@@ -14,7 +14,7 @@ from pathlib import Path
 from rampup.core import processes
 from rampup.errors import SchedulerError
 from rampup.sandbox.layout import Layout
-from rampup.sandbox.machine import find_program, make_environment
+from rampup.sandbox.machine import LOOPBACK, find_own_address, find_program, make_environment
 
 READY_WITHIN_S = 60.0
 CALL_TIMEOUT_S = 30.0
@@ -127,7 +127,7 @@ def wait_until(layout: Layout, ready: Callable[[], bool], missing: Callable[[], 
 def accepts_connections(address: Path | int) -> bool:
     """Whether a process listens at a unix socket or a local port."""
     local_port = isinstance(address, int)
-    where = ("127.0.0.1", address) if local_port else str(address)
+    where = (find_own_address() or LOOPBACK, address) if local_port else str(address)
     with socket.socket(socket.AF_INET if local_port else socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(where) == 0

@@ -20,6 +20,7 @@ from rampup.sandbox.layout import Layout, Options
 
 FIRST_PORT, LAST_PORT = 30_000, 32_767
 """Jobs use 12000 to 29999, and the kernel hands out the ports from 32768 on."""
+LOOPBACK = "127.0.0.1"
 SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where the daemons are; these folders are not on the PATH of ordinary users."""
 CLIENTS = (
@@ -63,6 +64,12 @@ class Machine(Struct, frozen=True, kw_only=True):
     memory_mb: int
     ports: tuple[int, ...]
     """The ports of slurmctld and slurmdbd, then one per node."""
+    own_address: str | None = None
+    """What the host's name stands for, if no other machine can reach it."""
+
+    @property
+    def address(self) -> str:
+        return self.own_address or LOOPBACK
 
     @property
     def controller_port(self) -> int:
@@ -80,8 +87,22 @@ class Machine(Struct, frozen=True, kw_only=True):
 def describe_machine(ports: tuple[int, ...]) -> Machine:
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return Machine(
-        user=user_name(), host=platform.node().partition(".")[0], memory_mb=memory_mb, ports=ports
+        user=user_name(),
+        host=platform.node().partition(".")[0],
+        memory_mb=memory_mb,
+        ports=ports,
+        own_address=find_own_address(),
     )
+
+
+def find_own_address() -> str | None:
+    """Return the loopback address that the host's name stands for, often 127.0.1.1; None where it
+    stands for an address in a network. Slurm's daemons can listen at that address alone."""
+    try:
+        found = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return None
+    return found if found.startswith("127.") else None
 
 
 def user_name() -> str:

@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rampup.core.finding import Finding
-from rampup.core.spec import Cluster, RunSpec
+from rampup.core.spec import Cluster, RunSpec, Share
 from rampup.diagnose.preflight import accept_alike, preflight, preflight_alike
 from rampup.errors import RampupError, Refused, Rejected, SchedulerError
-from rampup.rundir import claims, records
+from rampup.rundir import claims, records, sharing
 from rampup.rundir import find as runs
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
@@ -219,7 +219,7 @@ class Launch(Struct, frozen=True):
         cluster, name = batch.group.spec.cluster, f"{self.study.name}-{runs.new_run_id()}"
         folder = make_folder(self.study.folder, self.way.kind)
         script = self.way.script(self.study, folder, name, batch.group)
-        file = write_job(folder, batch.runs, script)
+        file = write_job(folder, batch.runs, script, cluster.share)
         shared = {
             "scheduler": cluster.scheduler,
             "cluster": cluster.name,
@@ -263,13 +263,13 @@ def make_folder(parent: Path, kind: str) -> Path:
             raise Refused(f"can't make {folder}: {error.strerror}", "set RAMPUP_RUNS") from None
 
 
-def write_job(folder: Path, runs: Sequence[RunDir], text: str) -> Path:
-    """The script, and a link to each run."""
+def write_job(folder: Path, runs: Sequence[RunDir], text: str, share: Share) -> Path:
+    """The script, which has the variables of the profile, and a link to each run."""
     file = folder.with_name(f"{folder.name}.sh")
     try:
         for number, run in enumerate(runs):
             (folder / str(number)).symlink_to(os.path.relpath(run.path, folder))
-        records.write_text(file, text)
+        sharing.write_private(file, text.encode(), share)
     except OSError as error:
         raise records.refuse_write(folder, error) from None
     return file

@@ -4,6 +4,7 @@ behind."""
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -371,3 +372,16 @@ def test_the_commands_of_the_guide_work(another: Sandbox) -> None:
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "node1" in done.stdout and "sandbox sandbox was removed" in done.stderr
+
+
+# what listens ---------------------------------------------------------------------------------------
+
+
+def test_no_daemon_listens_in_the_network(sandbox: Sandbox) -> None:
+    if not socket.gethostbyname(socket.gethostname()).startswith("127."):
+        pytest.skip("the name of this host stands for an address in a network")
+    ours = {f"pid={pid}," for pid in sandbox.status()["daemons"].values()}
+    table = subprocess.run(["ss", "-ltnpH"], check=True, capture_output=True, text=True).stdout
+    listening = [line.split()[3] for line in table.splitlines() if any(pid in line for pid in ours)]
+    assert len(listening) >= 3, table
+    assert all(address.startswith("127.") for address in listening), listening

@@ -121,8 +121,8 @@ class SafeCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> State:
-        """Load plain data, whatever Lightning asks for; Python objects only from a file of one's
-        own."""
+        """Load plain data, whatever Lightning asks for; Python objects only from a file that
+        is yours alone."""
         usual = super().load_checkpoint
         return load_checkpoint(Path(path), lambda plain: usual(path, map_location, plain))
 

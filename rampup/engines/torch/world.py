@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,7 @@ COLLECTIVE_LIMIT = timedelta(minutes=30)
 """How long the others wait while one rank saves or evaluates. The death of a rank is noticed at
 once, without it."""
 KNOCK_LIMIT = timedelta(seconds=30)
+LOOPBACK = "127.0.0.1"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.25
 NO_MPI = (
     "backend=mpi: this torch was built without MPI",
@@ -102,13 +104,33 @@ class World:
             return
         try:
             left = JOIN_LIMIT - (knock() if self.rank else timedelta())
-            store, rank, size = next(rendezvous("env://", timeout=left))
+            store, rank, size = self._open_store(left)
             dist.init_process_group(
                 self.backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_LIMIT
             )
-        except (RuntimeError, ValueError) as error:  # DistStoreError is a RuntimeError
+        except (RuntimeError, ValueError, OSError) as error:  # DistStoreError is a RuntimeError
             hint = "every rank must reach MASTER_ADDR:MASTER_PORT of rank 0 and start within 60 s"
             raise parts.cannot_join(self.rank, self.size, error, hint) from error
+
+    def _open_store(self, limit: timedelta) -> tuple[Any, int, int]:
+        """Return the store of all ranks. torch opens it to the whole network; where all ranks are
+        on this node, rank 0 listens on loopback alone."""
+        address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "0")
+        of_an_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        if self.rank or address != LOOPBACK or of_an_agent:
+            found: tuple[Any, int, int] = next(rendezvous("env://", timeout=limit))
+            return found
+        listener = socket.create_server((address, int(port)), backlog=max(128, self.size))
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            address,
+            int(port),
+            self.size,
+            True,
+            limit,
+            multi_tenant=True,
+            master_listen_fd=listener.detach(),
+        )
+        return store, self.rank, self.size
 
     def _check(self) -> None:
         if dist.get_rank() != self.rank:  # what MPI says counts for it alone

@@ -62,12 +62,14 @@ def check_place(order: Mapping[str, Any]) -> None:
     while hash_of(path) != order["run_hash"]:
         if time.time() > deadline:
             what = "sees another" if os.path.exists(path) else "can't read"
-            raise RankError(
-                {
-                    "cause": f"the executor on {socket.gethostname()} {what} {path}",
-                    "hint": "put runs on storage that all executors see: set RAMPUP_RUNS",
-                }
+            hint = "put runs on storage that all executors see: set RAMPUP_RUNS"
+            is_closed = os.path.exists(order["run_dir"]) and not os.access(
+                order["run_dir"], os.X_OK
             )
+            if is_closed:
+                hint = f"it runs as the user with the number {os.getuid()}: let it run as you"
+            cause = f"the executor on {socket.gethostname()} {what} {path}"
+            raise RankError({"cause": cause, "hint": hint})
         time.sleep(0.2)
 
 

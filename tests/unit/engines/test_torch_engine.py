@@ -21,7 +21,7 @@ from rampup.engines.torch import device as torch_device
 from rampup.engines.torch.optimizers import lighten
 from rampup.engines.torch.parts import RunningLoss, compile_model
 from rampup.engines.torch.task import optimizer_of
-from rampup.engines.torch.world import knock
+from rampup.engines.torch.world import World, knock
 from rampup.errors import RampupError
 from rampup.runtime.context import RankContext
 
@@ -182,3 +182,19 @@ def test_a_rank_that_comes_first_knocks_until_somebody_listens(
     later.join()
     server.close()
     assert timedelta(seconds=0.1) < waited < timedelta(seconds=20)
+
+
+def test_ranks_of_one_node_have_their_store_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    store, _, _ = World(RankContext(), CPU)._open_store(timedelta(seconds=10))
+    store.set("name", "value")
+    assert store.get("name") == b"value"
+    tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
+    lines = [line for path in tables if path.exists() for line in path.read_text().splitlines()]
+    rows = [line.split() for line in lines]
+    listening = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")]
+    assert listening == [f"0100007F:{port:04X}"]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rampup.errors import Refused
 from rampup.sandbox import configuration, layout, leftovers, machine
@@ -64,6 +65,30 @@ def test_nothing_of_the_machine_is_used() -> None:
     ]
     assert outside == ["/bin/true"]
     assert "skip-networking" in text and "tmpdir=/s/box/" in text
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1"])
+def test_daemons_listen_on_the_address_of_the_hosts_name(address: str) -> None:
+    """Slurm has no other way to say that it should not listen everywhere."""
+    here = replace(HERE, own_address=address)
+    found = settings(configuration.render_slurm_conf(THERE, TWO, here))
+    assert found["CommunicationParameters"] == "NoCtldInAddrAny,NoInAddrAny"
+    assert found["SlurmctldHost"] == f"laptop({address})"
+    assert f"NodeAddr={address} " in configuration.render_slurm_conf(THERE, TWO, here)
+    accounting = settings(configuration.render_slurmdbd_conf(THERE, here))
+    assert accounting["CommunicationParameters"] == "NoInAddrAny"
+    assert accounting["DbdAddr"] == found["AccountingStorageHost"] == address
+
+
+def test_a_host_with_an_address_in_a_network_is_reached_on_loopback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Daemons that listened at that address alone could not be reached at 127.0.0.1."""
+    monkeypatch.setattr("socket.gethostbyname", lambda name: "10.0.0.5")
+    assert machine.find_own_address() is None
+    found = settings(configuration.render_slurm_conf(THERE, TWO, HERE))
+    assert "CommunicationParameters" not in found
+    assert found["SlurmctldHost"] == "laptop(127.0.0.1)"
 
 
 def test_sockets_and_spools_are_where_paths_are_short() -> None:

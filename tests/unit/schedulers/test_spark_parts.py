@@ -56,3 +56,13 @@ def test_an_executor_without_the_run_says_which_file_it_lacks(tmp_path: Path) ->
     order = {"run_dir": str(tmp_path / "absent"), "run_hash": "x", "files_within": 0.0}
     with pytest.raises(task.RankError, match=r"can't read .*run\.json.*RAMPUP_RUNS"):
         task.check_place(order)
+
+
+def test_an_executor_that_runs_as_somebody_else_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run directory is closed to other users, and root can't play one here."""
+    order = {"run_dir": str(tmp_path), "run_hash": "x", "files_within": 0.0}
+    monkeypatch.setattr(task.os, "access", lambda path, mode: False)
+    with pytest.raises(task.RankError, match="let it run as you"):
+        task.check_place(order)
