@@ -25,6 +25,7 @@ from rampup.errors import Refused
 from rampup.rundir.results import dumps, is_plain
 
 MAIN = "__main__"
+TOO_DEEP = "it is nested too deeply"
 DEEPEST = 3
 """So far a name that can't be pickled is followed through functions that call each other."""
 
@@ -165,7 +166,7 @@ def refuse_unpicklable(
     for found in (*given, *name_variables(function, name)):
         why = find_fault(found.value)
         if why:
-            part, why = find_part(found.value, why)
+            part, why = find_part(found.value, why) if why != TOO_DEEP else ("", why)
             hint = "create it inside the function, or pass what it is made from"
             return Refused(
                 f"{found.kind} `{found.name}{part}`{found.of} can't be sent to the ranks: {why}",
@@ -254,5 +255,5 @@ def list_parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 def describe_error(error: Exception) -> str:
     if isinstance(error, RecursionError) or "recursion" in str(error).lower():
-        return "it is nested too deeply"
+        return TOO_DEEP
     return str(error).partition("\n")[0]

@@ -316,6 +316,39 @@ def test_resume_continues_a_launched_function(cli: Any) -> None:
     assert "[1, 2, 3, 4, 5, 6]" in done.stdout
 
 
+def test_a_job_is_resumed_from_python(cli: Any) -> None:
+    done = python(cli, f"{RESUMES}rampup.launch(count, 6)", check=1)
+    run = newest(cli).id
+    done = python(
+        cli, f"job = rampup.attach({run!r})\nprint(job.resume().result())\njob.resume()", 1
+    )
+    assert "[1, 2, 3, 4, 5, 6]" in done.stdout
+    assert "has completed" in done.stderr and "hint: " in done.stderr
+
+
+REPL = b"""
+import rampup
+def train(x):
+    return 1 / x
+
+rampup.launch(train, 4, np=2)
+rampup.launch(train, 0)
+"""
+
+
+def test_a_function_that_was_typed_at_the_prompt(cli: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-i"],
+        cwd=cli.cwd,
+        env=cli.env,
+        input=REPL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert b"0.25" in done.stdout
+    assert b"rank 0: ZeroDivisionError: division by zero (<stdin>, line 2)" in done.stderr
+
+
 def test_an_error_after_init_is_not_recorded_as_a_good_end(cli: Any) -> None:
     text = "def fail():\n    run = rampup.init()\n    run.log(loss=1.0)\n    raise ValueError('bad lr')\n"
     done = python(cli, f"{text}rampup.launch(fail)", check=1)

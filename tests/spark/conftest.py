@@ -115,14 +115,27 @@ def processes_of(run_dir: Path) -> list[int]:
     return found
 
 
-def listening_of(pid: int) -> list[tuple[str, int]]:
-    """Return the addresses at which a process and all below it listen."""
+def descendants_of(pid: int) -> list[int]:
+    """Return a process and all below it."""
     family = [pid]
     for each in family:
-        for task in Path(f"/proc/{each}/task").iterdir():
-            family.extend(map(int, (task / "children").read_text().split()))
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{each}/task").iterdir():
+                family.extend(map(int, (task / "children").read_text().split()))
+    return family
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def listening_of(pid: int) -> list[tuple[str, int]]:
+    """Return the addresses at which a process and all below it listen."""
     mine = set()
-    for each in family:
+    for each in descendants_of(pid):
         with contextlib.suppress(OSError):
             mine |= {os.readlink(path) for path in Path(f"/proc/{each}/fd").iterdir()}
     found = []

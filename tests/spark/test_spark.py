@@ -1,9 +1,13 @@
 """`on="spark"` on a real Spark with two executors: what comes back, what dies, and what is left."""
 
+import ipaddress
 import json
 import os
 import random
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,16 @@ import rampup
 from rampup.errors import Refused
 from rampup.rundir.files import RunDir
 
-from .conftest import ENDED_WITHIN_S, listening_of, processes_of
+from .conftest import (
+    ENDED_WITHIN_S,
+    GONE_WITHIN_S,
+    START_WITHIN_S,
+    descendants_of,
+    is_there,
+    listening_of,
+    processes_of,
+    wait_for,
+)
 from .deaths import CAUSES, die
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -73,11 +86,16 @@ def test_a_session_of_another_thread_is_found(spark: Any) -> None:
     assert found and found[0]["WORLD_SIZE"] == "1"
 
 
+def is_loopback(address: str) -> bool:
+    found: Any = ipaddress.ip_address(address)
+    return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)
+
+
 def test_everything_of_the_session_listens_on_loopback(spark: Any) -> None:
     java = spark.sparkContext._gateway.proc.pid
     found = listening_of(java)
     assert found, "the driver and its executors listen"
-    assert {address for address, _ in found} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, found
+    assert all(is_loopback(address) for address, _ in found), found
 
 
 def list_secrets() -> list[str]:
@@ -265,9 +283,74 @@ def test_commands_run_in_a_session_of_their_own(java: None, cli: Any) -> None:
     started = cli("run", *words, "--detach", "--json", "--", "sh", "-c", "echo ready; sleep 300")
     run = json.loads(started.stdout.splitlines()[-1])
     log = RunDir(run["dir"]).attempt(1).rank_log(0)
-    from .conftest import wait_for
-
     wait_for(lambda: log.exists() and "ready" in log.read_text(), "the ranks run", 60)
     cli("cancel", run["id"])
     assert cli.json("show", run["id"])["state"] == "cancelled"
     wait_for(lambda: not processes_of(Path(run["dir"])), "nothing is left", 15)
+
+
+DRIVES = """
+import json, os, sys
+from pyspark.sql import SparkSession
+import rampup
+from tests.spark.deaths import endure
+
+builder = SparkSession.builder.master("local-cluster[2,1,512]")
+for key, value in json.loads(sys.argv[1]).items():
+    builder = builder.config(key, value)
+session = builder.getOrCreate()
+job = rampup.launch(endure, np=2, on="spark", wait=False)
+print("dir", job.dir, session.sparkContext._gateway.proc.pid, flush=True)
+sys.stdin.readline()
+session.stop()
+print("stopped", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_nothing_is_left_when_the_driver_or_its_session_ends(
+    how: str, java: None, tmp_path: Path
+) -> None:
+    """Half a minute each: a session of its own."""
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+    }
+    own = {"RAMPUP_RUNS": str(tmp_path / "runs"), "XDG_STATE_HOME": str(tmp_path)}
+    own |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    own |= {"SPARK_WORKER_DIR": str(tmp_path / "work")}
+    driver = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", DRIVES, json.dumps(conf)],
+        env={**os.environ, **own, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert driver.stdin is not None and driver.stdout is not None
+    try:
+        line = next(line for line in driver.stdout if line.startswith("dir "))
+        run, java_pid = RunDir(Path(line.split()[1])), int(line.split()[2])
+        began = [run.attempt(1).path / f"began-{rank}" for rank in (0, 1)]
+        wait_for(lambda: all(path.exists() for path in began), "both ranks run", START_WITHIN_S)
+        family = descendants_of(java_pid)
+        since = time.monotonic()
+        if how == "killed":
+            driver.kill()
+        else:
+            driver.stdin.write("\n")
+            driver.stdin.flush()
+        wait_for(lambda: not processes_of(run.path), "no rank is left", GONE_WITHIN_S)
+        ranks_s = time.monotonic() - since
+        gone = family if how == "killed" else family[1:]
+        wait_for(lambda: not any(is_there(pid) for pid in gone), "no JVM", GONE_WITHIN_S)
+        print(
+            f"{how}: no rank after {ranks_s:.1f} s, no JVM after {time.monotonic() - since:.1f} s"
+        )
+    finally:
+        driver.kill()
+        driver.communicate()

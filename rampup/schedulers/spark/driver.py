@@ -46,7 +46,9 @@ class Stage(threading.Thread):
     def __init__(self, context: Any, order: Record, size: int) -> None:
         super().__init__(name="rampup-spark", daemon=True)
         self.context, self.order, self.size = context, order, size
-        self.group = f"rampup-{os.path.basename(order['run_dir'])}-{order['port_retry']}"
+        # one for each start: Spark keeps the failed jobs of an earlier attempt in its group
+        name = os.path.basename(order["run_dir"])
+        self.group = f"rampup-{name}-{order['attempt']}-{order['port_retry']}"
         self.ends: list[Record] = []
         self.error = ""
         """What Spark says when the stage has failed."""
