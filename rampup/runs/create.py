@@ -134,6 +134,7 @@ def describe_code(taken: Snapshot) -> dict[str, Any]:
         "dirty": taken.dirty,
         "files": taken.files,
         "skipped": taken.skipped,
+        "within": taken.within,
     }
 
 
