@@ -19,6 +19,13 @@ from rampup.runs.codetree import MAX_DEPTH, CodeTree, entries_of, git_top
 
 MAX_FILE_MB, MAX_GIT_MB, MAX_WALK_MB = 5, 100, 20
 MAX_WALK_FILES, MAX_LINKS = 2000, 2000
+KEPT_ABOVE = 2
+"""So many folders above that of the script are kept, where its code leads there."""
+MAX_READ_FILES, MAX_READ_BYTES = 100, 1_000_000
+ABOVE = re.compile(
+    r"(?<!\.)\.\.(?=[\"'/])|\bpardir\b|\.parents\b|\.parent\.parent|dirname\([\w.]*dirname"
+)
+"""How code names a folder above its own."""
 NEVER_LINKED = frozenset((".git", "__pycache__"))
 CREDENTIALS = (
     *(".env*", ".netrc", "*.pem", "*.key", "id_rsa*", "id_ed25519*"),
@@ -43,6 +50,8 @@ class Snapshot(NamedTuple):
     """What was left out, and why."""
     argv: tuple[str, ...]
     """The command, its script replaced by the copy."""
+    within: str = ""
+    """The folder of the script, relative to the root, where folders above it are kept too."""
 
 
 def take(command: Sequence[str], cwd: Path, into: Path) -> Snapshot:
@@ -55,7 +64,23 @@ def take(command: Sequence[str], cwd: Path, into: Path) -> Snapshot:
         return _copy_tree(command, index, script, CodeTree(top, into), into, by_git=True)
     if script is None and _is_no_project(base):
         return Snapshot(None, 0, "", False, [], tuple(command))
-    return _copy_tree(command, index, script, CodeTree(base, into), into, by_git=False)
+    tree = CodeTree(base, into)
+    if script is not None and leads_above(tree, script):
+        tree = CodeTree(base, into, above=min(KEPT_ABOVE, len(base.parents)))
+    return _copy_tree(command, index, script, tree, into, by_git=False)
+
+
+def leads_above(tree: CodeTree, script: Path) -> bool:
+    """Return whether code names a folder above its own: `dirname(__file__) + "/../data"`. In the
+    copy that must lead to the user's own folders, and not into those of the runs."""
+    names = [script.relative_to(tree.root).as_posix(), *islice(tree.walk(1), MAX_READ_FILES)]
+    for path in (tree.root / name for name in names if name.endswith((".py", ".sh"))):
+        try:
+            if path.stat().st_size < MAX_READ_BYTES and ABOVE.search(path.read_text("utf-8")):
+                return True
+        except (OSError, UnicodeDecodeError):  # not copied either, or another encoding
+            continue
+    return False
 
 
 def _copy_tree(
@@ -75,7 +100,7 @@ def _copy_tree(
         copy.add(_without_placeholders([*first, *repository.tracked, *repository.untracked]))
     else:
         copy = _Copy(tree, into, MAX_WALK_MB)
-        names = tree.walk(0 if _is_no_project(tree.root) else MAX_DEPTH)
+        names = tree.walk(0 if _is_no_project(tree.base) else MAX_DEPTH)
         copy.add([*first, *islice(names, MAX_WALK_FILES)])
         if next(names, None) is not None:
             copy.skipped.append(f"more than {MAX_WALK_FILES} files: the rest is left out")
@@ -86,7 +111,9 @@ def _copy_tree(
     argv = list(command)
     if index is not None and first[0] in copy.files:
         argv[index] = str(into / first[0])
-    return Snapshot(tree.root, len(copy.files), commit, dirty, copy.skipped, tuple(argv))
+    return Snapshot(
+        tree.root, len(copy.files), commit, dirty, copy.skipped, tuple(argv), tree.within
+    )
 
 
 class _Copy:
@@ -163,11 +190,14 @@ class _Copy:
         # all of them before the first link, which would take the place of one
         for directory in directories:
             (self.into / directory).mkdir(parents=True, exist_ok=True)
-        for directory in directories:
+        parents = PurePosixPath(self.tree.within).parents if self.tree.within else ()
+        above = {str(parent) for parent in parents}
+        for directory in sorted(directories, key=lambda name: name in above):
             for entry in entries_of(self.root / directory):
                 target = self.into / directory / entry.name
                 if (
                     entry.name in NEVER_LINKED
+                    or (directory in above and entry.name.startswith("."))
                     or os.path.lexists(target)
                     or self.tree.holds_runs(Path(entry.path))
                 ):

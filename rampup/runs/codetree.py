@@ -43,15 +43,17 @@ class Repository(NamedTuple):
 class CodeTree:
     """A directory that holds a user's code, and what in it is none."""
 
-    def __init__(self, root: Path, copy: Path) -> None:
+    def __init__(self, base: Path, copy: Path, above: int = 0) -> None:
         """`copy` is RUN_DIR/code, which may lie inside the root, as may the directory of all
-        runs."""
-        self.root = root
+        runs. The root is so many folders above the base."""
+        self.base = base
+        self.root = (base, *base.parents)[above]
+        self.within = base.relative_to(self.root).as_posix() if above else ""
         self.copy = copy.resolve()
         self.runs_root = self.copy.parent.parent
         self.unseen = 0
         """Directories that `walk` did not reach."""
-        self._known = {"": True}
+        self._known = {"": True, self.within: True}
 
     def has_code(self, directory: str) -> bool:
         """Whether files of that directory (relative to the root) may be copied."""
@@ -77,8 +79,8 @@ class CodeTree:
             return False
 
     def walk(self, max_depth: int) -> Iterator[str]:
-        """Small text files without git's help, the nearest to the root first."""
-        waiting, seen = deque([("", 0)]), 0
+        """Small text files without git's help, the nearest to the base first."""
+        waiting, seen = deque([(self.within, 0)]), 0
         while waiting and seen < MAX_DIRECTORIES:
             seen += 1
             directory, depth = waiting.popleft()

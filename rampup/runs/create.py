@@ -132,6 +132,7 @@ def describe_code(taken: Snapshot) -> dict[str, Any]:
         "dirty": taken.dirty,
         "files": taken.files,
         "skipped": taken.skipped,
+        "within": taken.within,
     }
 
 

@@ -183,3 +183,39 @@ def test_a_run_has_the_name_of_what_it_runs(words: tuple[str, ...], name: str) -
     from rampup.config.resolve import Request, resolve
 
     assert resolve(Request(command=words), Path.cwd()).name == name
+
+
+# the copy of the code -----------------------------------------------------------------------------
+
+
+def test_a_script_finds_the_users_own_data_above_it_and_why_names_its_line(cli: Any) -> None:
+    """Outside of git: the path must not lead into the directory of runs."""
+    for folder in ("data", "examples/basics"):
+        (cli.cwd / folder).mkdir(parents=True)
+    (cli.cwd / "data" / "a.csv").write_text("42")
+    cli.script(
+        "import os\nhere = os.path.dirname(__file__)\n"
+        "print(open(os.path.join(here, '..', '..', 'data', 'a.csv')).read(), flush=True)\n"
+        "os.makedirs(os.path.join(here, '..', '..', 'made'), exist_ok=True)\n1 / 0\n",
+        "examples/basics/fit.py",
+    )
+    run = cli.run_command("python", "examples/basics/fit.py", check=100)
+    assert log_of(cli, run["id"]).startswith("42\n")
+    assert not (cli.runs / "made").exists(), "nothing lies among the runs"
+    assert "at fit.py:5" in cli("why", run["id"]).stdout
+
+
+# which Python -------------------------------------------------------------------------------------
+
+
+def test_an_active_environment_that_is_not_used_is_named(cli: Any, tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    note = f"not the Python of {venv}, which is active here"
+    said = cli("run", "--", "python", "-c", "pass", VIRTUAL_ENV=str(venv)).stderr
+    assert note in said and f"--env {venv}" in said
+    path = f"{venv}/bin:{os.environ['PATH']}"
+    for words in (("python", "-c", "pass"), ("true",)):
+        assert note not in cli("run", "--", *words, VIRTUAL_ENV=str(venv), PATH=path).stderr
+    assert note in cli("run", "digits", "--dry-run", VIRTUAL_ENV=str(venv)).stderr

@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -74,6 +75,8 @@ def environment(plan: Plan) -> Iterator[Finding]:
         and software.list_modules(spec)
     ):
         yield from _active_but_unused()
+    elif not kind and plan.scheduler.is_here:
+        yield from _another_python(spec)
 
 
 def imports(plan: Plan) -> Iterator[Finding]:
@@ -342,6 +345,22 @@ def _active_but_unused() -> Iterator[Finding]:
             cause,
             f"--env {shlex.quote(active)}, or --software none",
         )
+
+
+def _another_python(spec: RunSpec) -> Iterator[Finding]:
+    """Who has activated an environment may mean its python. A recipe and a class run with rampup's
+    own, and `python` is the first one on PATH."""
+    active = os.environ.get("VIRTUAL_ENV")
+    if not active or not Path(active, "bin", "python").exists():
+        return
+    python = sys.executable
+    if spec.command:
+        if not software.BARE_PYTHON.fullmatch(spec.command[0]):
+            return
+        python = shutil.which(spec.command[0]) or ""
+    if python and Path(os.path.abspath(python)).parent != Path(os.path.abspath(active), "bin"):
+        cause = f"the ranks run {python}, not the Python of {active}, which is active here"
+        yield Finding("environment", "note", "python", cause, f"--env {shlex.quote(active)}")
 
 
 def _problem(topic: str, cause: str, remedy: str) -> Finding:

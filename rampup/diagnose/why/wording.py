@@ -88,7 +88,10 @@ class Words:
         """The line as the user knows it: not in the copy that ran, but in the original file."""
         place = self._case.place
         assert place is not None
-        for folder in (self._case.run.code, self._case.config.get("cwd")):
+        code = self._case.run.code
+        taken = read_json(self._case.run.env_file).get("code")
+        within = str((taken or {}).get("within") or "") if isinstance(taken or {}, dict) else ""
+        for folder in (code / within, code, self._case.config.get("cwd")):
             if folder and place.file.startswith(f"{folder}{os.sep}"):
                 return f"{clean(os.path.relpath(place.file, folder))}:{place.line}"
         return f"{clean(place.file)}:{place.line}"

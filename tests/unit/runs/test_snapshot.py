@@ -346,6 +346,61 @@ def test_without_git_small_text_near_the_script_is_copied(project: Path, into: P
     assert ran(taken, project.parent) == "1 42 False\n"
 
 
+LEADS_ABOVE = [
+    'os.path.join(os.path.dirname(__file__), "..", "..", "Datasets")',
+    "os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, 'Datasets')",
+    "os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + '/Datasets'",
+    "os.path.dirname(__file__) + '/../../Datasets'",
+    "str(pathlib.Path(__file__).absolute().parents[2] / 'Datasets')",
+    "str(pathlib.Path(__file__).absolute().parent.parent.parent / 'Datasets')",
+]
+
+
+@pytest.mark.parametrize("path", LEADS_ABOVE)
+def test_without_git_a_path_above_the_script_leads_to_the_users_own_folder(
+    project: Path, into: Path, path: str
+) -> None:
+    """As in Lightning's own examples."""
+    data, inner = project / "Datasets", project / "examples" / "basics"
+    write(
+        project, Datasets__a_csv="42", examples__b_txt="", _secret="", examples__beside_py="X = 7"
+    )
+    write(inner, train_py="", helper_py="")
+    (inner / "train.py").write_text(
+        f"import os, pathlib, sys\nplace = {path}\nprint(os.path.realpath(place))\n"
+        "print(open(place + '/a.csv').read())\nsys.path.append(os.path.dirname(__file__) + '/..')\n"
+        "import beside; print(beside.X)\n"
+    )
+    taken = take((sys.executable, "train.py"), inner, into)
+    assert (taken.root, taken.within) == (project, "examples/basics")
+    assert copied(into) == {"examples/basics/train.py", "examples/basics/helper.py"}
+    assert {"Datasets", "examples/b.txt"} <= linked(into)
+    assert ".secret" not in linked(into)
+    assert ran(taken, inner) == f"{data}\n42\n7\n"
+
+
+@pytest.mark.parametrize("text", ["print('loading...')", "print([*range(3)][...])", "x = '...'"])
+def test_without_git_folders_above_are_kept_only_where_code_leads_there(
+    project: Path, into: Path, text: str
+) -> None:
+    (project / "train.py").write_text(text)
+    taken = take((sys.executable, "train.py"), project, into)
+    assert (taken.root, taken.within) == (project, "")
+
+
+def test_of_many_entries_above_none_takes_the_place_of_one_beside_the_script(
+    project: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rampup.runs import code
+
+    monkeypatch.setattr(code, "MAX_LINKS", 4)
+    (project / "train.py").write_text("open(__file__ + '/../data/x.csv')")
+    write(project.parent, **{f"other{number}_txt": "" for number in range(9)})
+    taken = take((sys.executable, "train.py"), project, into)
+    assert (into / taken.within / "data").is_symlink()
+    assert any("is not linked" in words for words in taken.skipped)
+
+
 def test_without_git_the_depth_is_limited(project: Path, into: Path) -> None:
     write(project, a__b__c__x_py="", a__b__c__d__x_py="")
     assert take(("python", "train.py"), project, into).skipped == []
@@ -389,7 +444,7 @@ def test_a_home_directory_is_no_project(
     if in_git:
         git(project, "init", "-q")
     write(project, thesis__chapter_txt="")
-    assert take(("hostname",), project, into) == (None, 0, "", False, [], ("hostname",))
+    assert take(("hostname",), project, into) == (None, 0, "", False, [], ("hostname",), "")
     assert not into.exists()
     assert take(("hostname",), Path("/"), into).root is None
     taken = take((sys.executable, "train.py"), project, into)
