@@ -129,18 +129,32 @@ def gather(points: Any, numbers: Any) -> Any:
     return tf.gather(points, numbers, batch_dims=1)
 
 
+ITSELF = 1e9
+"""Added to the distance of a centre from itself, which is not the smallest one."""
+SMALLEST_UNIT = 1e-6
+"""Before the switch all centres are in one place."""
+
+
 class Centres(keras.layers.Layer):  # type: ignore[misc]
     """The centres of the clusters, and how far each jet is from them.
 
     `alpha`, `weight`, `unit`, `likely` and `likely_unit` stay what the schedule sets them to: the
     sharpness of the assignment, the weight of the clustering loss, which is 0 before the switch,
     and the squared distance in which both are counted; the centres among the class probabilities,
-    and the unit there. `by_probabilities` says where the nearest centre is looked for.
+    and the unit there. `by_probabilities` says where the nearest centre is looked for. With
+    `repels` the unit is the smallest squared distance of two centres as they are now: the loss
+    falls when those two move apart, and does not when everything shrinks.
     """
 
-    def __init__(self, clusters: int, by_probabilities: bool = False, **named: Any) -> None:
+    def __init__(
+        self,
+        clusters: int,
+        by_probabilities: bool = False,
+        repels: bool = False,
+        **named: Any,
+    ) -> None:
         super().__init__(**named)
-        self.clusters, self.by_probabilities = clusters, by_probabilities
+        self.clusters, self.by_probabilities, self.repels = clusters, by_probabilities, repels
 
     def build(self, shapes: Any) -> None:
         embedding, scores = (shape[-1] for shape in shapes)
@@ -163,14 +177,19 @@ class Centres(keras.layers.Layer):  # type: ignore[misc]
         """
         embedding, scores = inputs
         distances = square_distances(embedding, self.places)
+        unit = self._find_unit() if self.repels else self.unit
         if self.by_probabilities:
             apart = square_distances(tf.nn.softmax(scores), self.likely) / self.likely_unit
             shares = tf.stop_gradient(tf.nn.softmax(-self.alpha * apart, axis=1))
         else:
             # exp(-alpha (d - min d)), divided by the sum: a softmax, which can't overflow
-            shares = tf.nn.softmax(-distances * (self.alpha / self.unit), axis=1)
+            shares = tf.nn.softmax(-distances * (self.alpha / tf.stop_gradient(unit)), axis=1)
         mean = tf.reduce_sum(shares * distances, 1, keepdims=True)
-        return tf.concat([mean * (self.weight / self.unit), distances], 1)
+        return tf.concat([mean * (self.weight / unit), distances], 1)
+
+    def _find_unit(self) -> Any:
+        others = square_distances(self.places, self.places)
+        return tf.maximum(tf.reduce_min(others + ITSELF * tf.eye(self.clusters)), SMALLEST_UNIT)
 
 
 def square_distances(points: Any, centres: Any) -> Any:
@@ -215,7 +234,8 @@ def build_network(settings: Settings, bins: int) -> keras.Model:
         hidden = Unit(width, decay)(hidden)
     scores = keras.layers.Dense(bins, name="scores")(hidden)
     by_probabilities = settings.assignment == "probabilities"
-    centres = Centres(settings.clusters, by_probabilities, name="centres")
+    repels = settings.alpha_unit == "current"
+    centres = Centres(settings.clusters, by_probabilities, repels, name="centres")
     clusters = centres([embedding, scores])
     return keras.Model(particles, keras.layers.Concatenate()([scores, clusters, embedding]))
 

@@ -10,7 +10,7 @@ WORDS = {
     "mass_bins": ("quantile", "fixed"),
     "start_clusters": ("probabilities", "embedding"),
     "assignment": ("probabilities", "embedding"),
-    "alpha_unit": ("distance", "one"),
+    "alpha_unit": ("distance", "current", "one"),
 }
 LEAST = {
     "bins": 2,

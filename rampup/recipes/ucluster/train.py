@@ -106,7 +106,7 @@ class UCluster(Task):
         centres.places.assign(places)
         centres.likely.assign(likely)
         centres.likely_unit.assign(find_unit(likely))
-        if self.settings.alpha_unit == "distance":
+        if self.settings.alpha_unit != "one":
             centres.unit.assign(find_unit(places))
 
     def _fit(self, found: Outputs) -> list[NDArray[np.float32]]:

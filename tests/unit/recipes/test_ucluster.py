@@ -157,6 +157,27 @@ def test_a_sharp_assignment_takes_the_nearest_centre_and_does_not_overflow() -> 
     )
 
 
+def test_centres_that_repel_move_apart_and_do_not_gain_by_shrinking() -> None:
+    centres = model.Centres(2, repels=True)
+    jets, scores = tf.constant([[1.0, 0.0], [2.0, 0.0]]), tf.zeros([2, 6])
+    assert np.isfinite(centres([jets, scores])).all(), "before the switch they are in one place"
+    centres.weight.assign(1.0)
+    centres.alpha.assign(50.0)
+    found = []
+    for factor in (1.0, 0.1):
+        centres.places.assign(np.array([[0.9, 0.0], [2.1, 0.0]]) * factor)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(centres([jets * factor, scores])[:, 0])
+        found.append(float(loss))
+        first, second = tape.gradient(loss, centres.places).numpy()[:, 0]
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+    centres.places.assign([[1.0, 0.0], [1.9, 0.0]])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(centres([jets, scores])[:, 0])
+    first, second = tape.gradient(loss, centres.places).numpy()[:, 0]
+    assert first > 0 > second, "a step against the gradient moves them apart"
+
+
 def test_the_assignment_by_probabilities_pulls_where_the_bins_say() -> None:
     centres = model.Centres(2, by_probabilities=True)
     jet, scores = tf.constant([[1.0, 0.0]]), tf.constant([[9.0, 0.0]])
