@@ -561,17 +561,17 @@ def prepare(options: argparse.Namespace) -> Any:
     needed = [port, port + last] if options.rank == 0 and options.world_size > 1 else []
     if "TORCHELASTIC_RUN_ID" in os.environ:  # its agent listens on the first one already
         needed = needed[1:]
-    if options.world_size > 1 and options.local_rank + 1 < last:
+    at_home = config.get("as_at_home") is True
+    is_asked_for = config.get("kind") == "command" and not at_home
+    for_tensorflow = options.world_size > 1 or is_asked_for
+    if for_tensorflow and options.local_rank + 1 < last:
         needed.append(port + 1 + options.local_rank)  # TensorFlow's
     taken = [number for number in needed if not port_is_free(number)]
     if taken:
         raise NotReadyError("port %d is taken" % taken[0], "the next block is tried", PORT_TAKEN)
     config_hash = file_hash(os.path.join(options.run_dir, "config.json")) or ""
     addresses = rendezvous(options, port, config_hash)
-    at_home = config.get("as_at_home") is True
-    tensorflow = ""
-    if options.world_size > 1 or (config.get("kind") == "command" and not at_home):
-        tensorflow = build_tf_config(addresses, options.rank, port)
+    tensorflow = build_tf_config(addresses, options.rank, port) if for_tensorflow else ""
     if tensorflow:
         context["TF_CONFIG"] = tensorflow
     if at_home:  # programs take RANK for a sign that torchrun started them

@@ -102,7 +102,8 @@ def _write_cause(case: Case, match: Match) -> str:
 
 def _pick_evidence(case: Case, matched: tuple[Clue, ...]) -> tuple[Clue, ...]:
     """Return the clues that matched, how the rank ended, and the last line that it wrote."""
-    ends = [clue for clue in case.clues if clue.source in ("exit", *ERRORS)]
+    errors = [clue for clue in case.clues if clue.source in ERRORS][-1:]
+    ends = [*(clue for clue in case.clues if clue.source == "exit"), *errors]
     last = [case.last_line] if case.last_line else []
     found: dict[tuple[str, str | int], Clue] = {}
     for clue in (*matched, *ends, *last):

@@ -124,10 +124,17 @@ def find_traces(lines: Sequence[Line]) -> list[Trace]:
                 rest = lines[index + 1 :]
                 inner = count_open_lines(text, rest)
                 error = Line(line.number, text)
-                message = tuple(rest[: max(inner, MESSAGE_LINES)])
+                message = take_message(rest[: max(inner, MESSAGE_LINES)])
                 found.append(Trace(tuple(frames), error, len(rest) - inner, message))
             frames = []
     return found
+
+
+def take_message(rest: Sequence[Line]) -> tuple[Line, ...]:
+    """Return the lines before another traceback."""
+    texts = [RANK_PREFIX.sub("", line.text) for line in rest]
+    ends = (index for index, text in enumerate(texts) if text.startswith("Traceback "))
+    return tuple(rest[: next(ends, len(rest))])
 
 
 def count_open_lines(text: str, rest: Sequence[Line]) -> int:

@@ -666,6 +666,8 @@ def test_the_traceback_inside_the_output_of_the_users_own_torchrun(run: RunDir) 
     answer = explain(run)
     assert answer.finding.id == "module-missing"
     assert "nosuchmodule" in answer.finding.cause
+    assert [clue.line for clue in answer.evidence if clue.file.endswith("rank-0.log")][:1] == [5]
+    assert len(answer.evidence) <= 3, "nothing of the parent's own traceback but the last line"
 
 
 def test_a_line_that_called_a_package_is_looked_at_and_not_corrected(run: RunDir) -> None:
