@@ -5,6 +5,7 @@ still listed and shown. It never changes a file.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,8 +58,10 @@ def _find(run: RunDir) -> Iterator[tuple[Path, str]]:
 def _check_file(path: Path, expected: schema.Schema) -> Iterator[tuple[Path, str]]:
     record = read_json(path)
     wrong = schema.find_foreign(record, expected)
-    if not record:
-        yield path, "torn or foreign" if path.exists() else "missing"
+    if not record and not path.exists():
+        yield path, "missing"
+    elif not record:
+        yield path, "torn or foreign" if os.access(path, os.R_OK) else "not readable by you"
     elif wrong:
         yield path, f"{', '.join(wrong)}: foreign and left out"
 

@@ -192,6 +192,8 @@ def test_a_loop_of_a_users_own_goes_on_from_its_checkpoint(cli: Cli, kind: str) 
     assert (found["state"], found["attempts"]) == ("completed", 2)
     assert found["metrics"]["total"] == SUM_OF_20_STEPS
     assert found["tries"][1]["first_step"] == 10
+    key = run / "ranks.key"
+    assert key.stat().st_mode & 0o777 == 0o600, "its ranks of today need one"
 
 
 def test_one_that_may_still_run_elsewhere_is_not_started_twice(cli: Cli) -> None:

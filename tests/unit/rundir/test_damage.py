@@ -375,3 +375,15 @@ def test_what_to_type_next_can_be_typed(root: Path) -> None:
     out = "we ird'$x.html"
     _, _, said = call("report", str(make(root, "spawn").path), "--out", out)
     assert shlex.split(said.splitlines()[-1])[2:] == [out] and Path(out).exists()
+
+
+def test_a_file_that_is_closed_to_this_user_is_not_called_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings of a run whose results alone are shared; root can read them all the same."""
+    run = RunDir(tmp_path)
+    run.run_file.write_text('{"id": "x"}')
+    run.config_file.write_text("")
+    run.env_file.write_text("{}")
+    monkeypatch.setattr("rampup.rundir.damage.os.access", lambda path, mode: False)
+    assert "config.json: not readable by you" in find_damage(run)
