@@ -16,6 +16,7 @@ from rampup.cli.options import complete_run, dry_run_option, json_option, study_
 from rampup.cli.selection import Selection, select, states_by_run, title
 from rampup.errors import RampupError, SchedulerError, UsageError
 from rampup.rundir.files import RunDir
+from rampup.rundir.trust import refuse_foreign
 from rampup.runs.state import State, state_of
 from rampup.runs.stop import ask_to_stop, cancel
 
@@ -48,6 +49,8 @@ def command(
     if study is None and not wanted:
         raise UsageError("which run? there is no default", "rampup cancel RUN, or --study STUDY")
     selection = select(wanted, study)
+    for run in selection.named:
+        refuse_foreign(run, "stop it")
     if selection.study is None:
         answers, problem = cancel_each(selection.runs(), save, dry_run)
     else:

@@ -16,7 +16,7 @@ import msgspec
 
 from rampup.core import processes
 from rampup.errors import Refused
-from rampup.rundir import clocks, records
+from rampup.rundir import clocks, opening, records
 from rampup.rundir.records import Record
 
 ABSENT_S = 600.0
@@ -28,7 +28,7 @@ TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 def hold(path: Path, busy: str) -> Iterator[None]:
     """Have the lock of this file, or be refused with the words of `busy`."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        descriptor = opening.open_to_change(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise records.refuse_write(path, error) from None
     try:
