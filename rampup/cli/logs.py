@@ -190,8 +190,14 @@ def follow_log(run: RunDir, rank: int, printer: Printer, last: int | None = None
             check_rank(run, attempt, rank)
             tail, followed = Tail(attempt.rank_log(rank)), attempt.number
         if tail is not None:
-            while printed := tail.read():  # what was there before is cut once
-                printer.print(last_lines(printed, last))
+            kept = b""
+            while printed := tail.read():
+                if last is None:
+                    printer.print(printed)
+                else:
+                    kept = last_lines(kept + printed, last)
+            if kept:  # what was there before is cut once
+                printer.print(kept)
                 last = None
             printer.flush()
         if ended:

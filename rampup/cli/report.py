@@ -18,7 +18,7 @@ from rampup.cli.options import complete_run, json_option, study_option
 from rampup.cli.selection import select_to_read, title
 from rampup.errors import Refused
 from rampup.rundir.files import RunDir
-from rampup.rundir.trust import is_in_trusted_root, owns, refuse_foreign
+from rampup.rundir.trust import may_change, refuse_foreign
 
 if TYPE_CHECKING:
     from rampup.report.build import Written
@@ -85,7 +85,7 @@ def command(
 
 def refuse_foreign_study(study: "Study") -> None:
     """Refuse to write into the folder of somebody else's study."""
-    if study.folder.is_dir() and not (owns(study.folder) or is_in_trusted_root(study.folder)):
+    if study.folder.is_dir() and not may_change(study.folder):
         raise Refused(f"study {study.name} is not yours", "--out FILE for a report elsewhere")
 
 
@@ -130,8 +130,7 @@ def write_after_run(run: RunDir) -> None:
     wrong is only a note."""
     from rampup.report.build import missing_packages, write_report
 
-    is_ours = owns(run.path) or is_in_trusted_root(run.path)
-    if missing_packages() or not is_ours:
+    if missing_packages() or not may_change(run.path):
         return
     try:
         written = write_report([run], run.report_file, in_run=True)

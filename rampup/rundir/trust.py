@@ -36,9 +36,14 @@ def is_obeyed(run: RunDir) -> bool:
     return is_in_trusted_root(run.path)
 
 
+def may_change(folder: Path) -> bool:
+    """Return whether this user may change a run, or a study, in that folder."""
+    return owns(folder) or is_in_trusted_root(folder)
+
+
 def refuse_foreign(run: RunDir, what: str) -> None:
     """Refuse to change a run of somebody else."""
-    if owns(run.path) or is_in_trusted_root(run.path):
+    if may_change(run.path):
         return
     raise Refused(
         f"run {run.id} is not yours: it belongs to {name_owner(run.path)}, and only its owner can "

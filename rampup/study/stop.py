@@ -13,7 +13,7 @@ from rampup.errors import Refused, SchedulerError
 from rampup.rundir import records, schema
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
-from rampup.rundir.trust import is_obeyed, owns
+from rampup.rundir.trust import is_obeyed, may_change
 from rampup.runs.state import find_job, observe, state_of
 from rampup.runs.stop import cancel, record_cancelled
 from rampup.schedulers import find_scheduler
@@ -41,7 +41,7 @@ def is_sweep(who: Record) -> bool:
 
 def stop_starting(study: Study) -> None:
     """A sweep in a foreground, perhaps of another terminal: as Ctrl-C there."""
-    if os.path.isdir(study.folder) and not owns(study.folder):
+    if os.path.isdir(study.folder) and not may_change(study.folder):
         raise Refused(f"study {study.name} is not yours", f"its files are in {study.folder}")
     who = read_mark(study)
     if not who:
@@ -52,7 +52,7 @@ def stop_starting(study: Study) -> None:
         )
     if processes.is_alive(who) and is_sweep(who):
         for run in study.runs():  # its own record would name the signal
-            if not state_of(run).ended:
+            if may_change(run.path) and not state_of(run).ended:
                 record_cancelled(run)
         with contextlib.suppress(ProcessLookupError):  # it ended just now
             os.kill(who["pid"], signal.SIGTERM)

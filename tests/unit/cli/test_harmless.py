@@ -112,6 +112,14 @@ def test_a_long_log_is_read_by_its_end(run: RunDir) -> None:
     assert called.cpu_s < 5 and json.loads(called.out)["lines"][-1] == "the end"
 
 
+def test_following_begins_with_the_last_lines_of_a_long_log(run: RunDir) -> None:
+    """It is read in parts, and only the end of all of them is shown."""
+    lines = [f"line {number} {'x' * 990}\n" for number in range(9000)]
+    run.attempt(1).rank_log(0).write_text("".join(lines))
+    assert call("logs", run.id, "--follow", "-n", "2").out == "".join(lines[-2:])
+    assert call("logs", run.id, "--follow").out == "".join(lines)
+
+
 def test_five_thousand_metrics_fit_a_screen(run: RunDir) -> None:
     metrics = {f"metric_{number}": 0.5 for number in range(5000)}
     directories.write(run.attempt(1).metrics_file, [{"step": 1, **metrics}])
