@@ -16,6 +16,7 @@ from rampup.cli.options import complete_run, dry_run_option, json_option, study_
 from rampup.cli.selection import Selection, select, states_by_run, title
 from rampup.errors import RampupError, SchedulerError, UsageError
 from rampup.rundir.files import RunDir
+from rampup.rundir.trust import may_change, refuse_foreign
 from rampup.runs.state import State, state_of
 from rampup.runs.stop import ask_to_stop, cancel
 
@@ -48,6 +49,8 @@ def command(
     if study is None and not wanted:
         raise UsageError("which run? there is no default", "rampup cancel RUN, or --study STUDY")
     selection = select(wanted, study)
+    for run in selection.named:
+        refuse_foreign(run, "stop it")
     if selection.study is None:
         answers, problem = cancel_each(selection.runs(), save, dry_run)
     else:
@@ -127,6 +130,8 @@ def cancel_together(
         was = before.get(run.path)
         if was is not None and was.ended:
             answers[run.id] = f"already {was.name}"
+        elif not may_change(run.path):
+            answers[run.id] = "not yours, left alone"
         elif dry_run:
             answers[run.id] = "would be cancelled"
         else:
@@ -148,7 +153,8 @@ def stop_study(study: "Study", save: bool) -> RampupError | None:
 
 
 def find_unfinished(study: "Study") -> list[RunDir]:
-    return [run for run, state in states_by_run(study.runs(), 0.0).items() if not state.ended]
+    mine = [run for run in study.runs() if may_change(run.path)]
+    return [run for run, state in states_by_run(mine, 0.0).items() if not state.ended]
 
 
 def end_runs(runs: Sequence[RunDir], save: bool) -> RampupError | None:

@@ -26,7 +26,7 @@ def show_checkpoints(run: RunDir, verify: bool, as_json: bool) -> int:
         output.emit_json(rows)
         return 1 if faulty else 0
     if not rows:
-        print(f"{run.id} has no checkpoint")
+        output.write_whole(f"{run.id} has no checkpoint")
         return 0
     head = ("step", "written", "size", "attempt", "ranks", "best", "state")
     output.table(head, [cells(row) for row in rows], right=frozenset((0, 2, 3, 4)))

@@ -11,6 +11,7 @@ from rampup.cli.selection import title
 from rampup.rundir import find as runs
 from rampup.rundir.checkpoints import DAMAGED
 from rampup.rundir.files import RunDir
+from rampup.rundir.trust import refuse_foreign
 from rampup.runs.checkpoints import Cleaning, clean, refuse_unless_ended
 
 
@@ -34,6 +35,7 @@ def command(wanted: tuple[str, ...], everything: bool, dry_run: bool, as_json: b
     """
     found = [runs.find(name) for name in wanted]
     for run in found:
+        refuse_foreign(run, "clean it")
         refuse_unless_ended(run)
     rows = []
     for run in found:

@@ -82,7 +82,7 @@ def show_cluster(name: str, as_json: bool) -> int:
     if as_json:
         output.emit_json({"name": profile.cluster.name, "file": str(profile.file), "keys": rows})
         return 0
-    print(f"{output.paint(profile.cluster.name, output.BOLD)}: {profile.file}")
+    output.write_whole(f"{output.paint(profile.cluster.name, output.BOLD)}: {profile.file}")
     table = [
         (key, format_value(value), row["origin"])
         for row in rows
@@ -137,7 +137,7 @@ def probe(save: str | None, force: bool) -> int:
         raise Refused(
             f"can't write {file}: {error.strerror}", "rampup cluster probe > FILE"
         ) from None
-    print(file)
+    output.write_whole(str(file))
     output.next_step(f"review it, then rampup doctor --on {save}")
     return 0
 

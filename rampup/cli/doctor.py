@@ -38,10 +38,10 @@ def command(cluster: str, as_json: bool) -> int:
 
 def show(finding: Finding) -> None:
     mark = output.paint(finding.level, COLOURS[finding.level]) + " " * (WIDTH - len(finding.level))
-    print(mark + finding.about)
+    output.write_whole(mark + finding.about)
     for line in (finding.cause, finding.remedy and f"try: {finding.remedy}"):
         if line:
-            print(" " * WIDTH + line)
+            output.write_whole(" " * WIDTH + line)
 
 
 def next_command(findings: list[Finding], cluster: str) -> str:

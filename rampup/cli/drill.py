@@ -173,7 +173,7 @@ def show_result(found: "Result", as_json: bool) -> None:
     output.table(HEAD, rows_of(found), right=frozenset({2, 3, 4, 5}))
     for trial in found.trials:
         if not trial.ok:
-            print(f"{trial.fault}: {trial.why}; see rampup show {trial.dir}")
+            output.write_whole(f"{trial.fault}: {trial.why}; see rampup show {trial.dir}")
     if found.bad:
         output.next_step(f"rampup why {found.bad[0].dir}")
     else:

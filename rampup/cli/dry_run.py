@@ -87,17 +87,17 @@ def show(plan: Plan, as_json: bool) -> None:
         if is_shown(key, value)
     ]
     output.table(("setting", "value", "origin"), rows)
-    print()
+    output.write_whole()
     if plan.script:
-        print(plan.script)
+        output.write_text(plan.script)
     elif lines := software.setup(plan.software):
-        print(f"before the ranks start:\n{lines}")
+        output.write_text(f"before the ranks start:\n{lines}")
     hours = node_hours(spec)
     program = shlex.join(whole_program(plan))
-    print(f"{output.count(plan.ranks, 'rank')}, each runs: {program}")
-    print(f"in: {spec.cwd}")
-    print(f"run directory: {plan.run_dir}")
-    print(
+    output.write_whole(f"{output.count(plan.ranks, 'rank')}, each runs: {program}")
+    output.write_whole(f"in: {spec.cwd}")
+    output.write_whole(f"run directory: {plan.run_dir}")
+    output.write_whole(
         f"node-hours: {'no limit (--time sets one)' if hours is None else f'at most {hours:.3g}'}"
     )
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rampup.cli import output, width
+from rampup.core.harmless import escape_line
+from rampup.rundir import opening
 from rampup.rundir.files import RunDir
 from rampup.runs.state import State, state_of
 from rampup.runs.summary import (
@@ -23,7 +25,9 @@ from rampup.runs.summary import (
     total_wall_s,
 )
 
-TRACE_LINES = 25
+TRACE_LINES, TRACE_BYTES = 25, 65_536
+MOST_METRICS = 50
+"""More are not printed, even where a line may have any length."""
 LONGEST_NAME = 30
 """On a terminal the middle of a longer name of a metric is left out."""
 
@@ -72,12 +76,15 @@ def report_success(run: RunDir) -> None:
 
 
 def metrics_line(last: dict[str, Any], room: int | None) -> str:
-    """Return the last values: as many as fit in `room` columns, all of them without a terminal."""
+    """Return the last values: as many as fit in `room` columns, or the first without a terminal."""
     shown = [
-        f"{key if room is None else shorten_name(key)} {output.number(value)}"
+        f"{key if room is None else shorten_name(escape_line(key))} {output.number(value)}"
         for key, value in last.items()
         if key not in ("t", "step", "epoch")
     ]
+    if room is None and len(shown) > MOST_METRICS:
+        left = f"and {len(shown) - MOST_METRICS:,} more: --history"
+        shown = [*shown[:MOST_METRICS], left]
     return width.join_fitting("last: ", shown, room) if shown else ""
 
 
@@ -122,7 +129,7 @@ def report_failure(run: RunDir, state: State, followed: bool) -> None:
     trace = read_traceback(run, state)
     has_hint = trace.startswith("hint:")
     if trace and not (has_hint and followed and state.failed_rank == 0):
-        output.say(trace)
+        output.say_lines(trace)
     remedy = answer.finding.remedy if answer.known and not has_hint else ""
     if remedy and remedy != next_command(run, state):
         output.say(f"hint: {remedy}")
@@ -174,11 +181,9 @@ def read_traceback(run: RunDir, state: State) -> str:
         return f"hint: {mine[0]['hint']}"
     if state.failed_rank == 0:
         return ""
-    if mine:
-        text = str(mine[0].get("traceback", ""))
-    else:
-        log = attempt.rank_log(state.failed_rank)
-        text = log.read_text(errors="replace") if log.exists() else ""
+    text = str(mine[0].get("traceback", "")) if mine else ""
+    if not mine:
+        text = opening.read_text(attempt.rank_log(state.failed_rank), TRACE_BYTES)
     return "\n".join(
         f"  [rank {state.failed_rank}] {line}" for line in text.splitlines()[-TRACE_LINES:]
     )

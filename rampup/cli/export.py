@@ -169,5 +169,5 @@ def report_export(tracker: "Tracker", where: str, sent: "Sequence[Sent]") -> Non
         if each.note:
             output.say(f"note: {each.id}: {each.note}")
     for place in dict.fromkeys(each.where for each in sent):
-        print(place)
+        output.write_whole(place)
     output.next_step(tracker.next_command(where, sent))

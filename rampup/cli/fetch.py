@@ -96,14 +96,14 @@ def show_sources(data: DataSet, given: Path | None, as_json: bool) -> None:
     if as_json:
         output.emit_json({**describe(data, state), "sources": labels})
         return
-    print(f"{data.name} is {state} in {sets.cache_root() / data.name}")
-    print(
+    output.write_whole(f"{data.name} is {state} in {sets.cache_root() / data.name}")
+    output.write_whole(
         "it would be verified, and fetched again if a checksum is wrong"
         if state == "present"
         else "sources, in order:"
     )
     for label in labels:
-        print(f"  {label}")
+        output.write_whole(f"  {label}")
     output.next_step(f"rampup fetch {data.name}")
 
 

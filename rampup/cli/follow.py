@@ -17,12 +17,15 @@ from rampup.cli import output
 from rampup.cli.ending import report_end
 from rampup.cli.screen import Screen
 from rampup.core import processes
+from rampup.rundir import opening
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_json
 from rampup.runs.state import state_of, was_resubmitted_since
 from rampup.runs.stop import record_cancelled
 
 POLL_S, LATER_POLL_S = 0.05, 0.25
+PART_BYTES = 4 * 2**20
+"""More is not read at once."""
 AT_FIRST_S = 5.0
 """So long it is polled often: a short run ends at once. Later, following must not take time from
 the run."""
@@ -35,14 +38,22 @@ class Tail:
         self.path, self.offset = path, 0
 
     def read(self) -> bytes:
+        """Return what is new, or the first part of it: a caller that wants all asks again."""
         try:
-            with open(self.path, "rb") as file:
-                file.seek(self.offset)
-                data = file.read()
+            file = opening.open_file(self.path)
         except OSError:
             return b""
-        self.offset += len(data)
-        return data
+        try:
+            size = os.fstat(file).st_size
+            for begin, end in opening.find_written(file, self.offset, size):
+                data = os.pread(file, min(PART_BYTES, end - begin), begin)
+                self.offset = begin + len(data)
+                return data
+        except OSError:  # the disk is gone for a moment
+            return b""
+        finally:
+            os.close(file)
+        return b""
 
 
 def poll_interval_s(waited_s: float) -> float:
@@ -74,6 +85,8 @@ def follow(
             words = describe_start(attempt, beat, screen.is_engine) if attempt else waits_for()
             screen.update(beat, words or "starting")
         if not more:
+            while printed := tail.read():
+                screen.show(printed)
             break
         time.sleep(POLL_S if time.monotonic() < later else LATER_POLL_S)
     screen.close()

@@ -14,13 +14,14 @@ from msgspec import Struct
 from rampup.cli import output, width
 from rampup.cli.options import complete_columns, complete_name, json_option, study_option
 from rampup.cli.selection import cause_in_one_line, report_states, select_all
+from rampup.core.harmless import escape_line
 from rampup.core.metrics import is_number
 from rampup.errors import RunNotFound, nearest
 from rampup.rundir import clocks, find
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record
-from rampup.runs.state import Observation, State, observe, states_of
+from rampup.runs.state import UNREADABLE, Observation, State, observe, states_of
 
 if TYPE_CHECKING:
     from rampup.cli.compare import Comparison
@@ -161,7 +162,8 @@ def find_causes(found: Listing) -> dict[str, str]:
     the newest, because a cause is read from logs."""
     causes = {str(run.path): state.cause for run, state in found.states.items()}
     states = {str(run.path): (run, state) for run, state in found.states.items()}
-    shown = {row["dir"]: causes[row["dir"]] for row in found.rows if row["state"] == "pending"}
+    waits = ("pending", UNREADABLE)
+    shown = {row["dir"]: causes[row["dir"]] for row in found.rows if row["state"] in waits}
     failed = [row["dir"] for row in found.rows if row["state"] in ("failed", "timeout")]
     shown.update({folder: cause_in_one_line(*states[folder]) for folder in failed[:SHOWN]})
     return shown
@@ -270,13 +272,13 @@ def cells_of(row: dict[str, Any]) -> dict[str, str]:
 @cache
 def shorten_metric(name: str) -> str:
     """Return what the last column calls a metric; most runs have the same ones."""
-    return width.shorten_middle(name, LONGEST_NAME)
+    return width.shorten_middle(escape_line(name), LONGEST_NAME)
 
 
 def state_words(row: dict[str, Any]) -> str:
     several = f", attempt {row['attempts']}" if row["attempts"] > 1 else ""
     old = f", {age(row['as_of_s'])} ago" if row["as_of_s"] is not None else ""
-    return f"{row['state']}{several}{old}"
+    return f"{output.STATE_WORDS.get(row['state'], row['state'])}{several}{old}"
 
 
 def headline(metrics: dict[str, Any]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def command(directory: Path, engine: str, dry_run: bool) -> int:
     files = sorted(path for path in (TEMPLATES / engine).iterdir() if path.is_file())
     check_place(directory)
     for file in files:
-        print(directory / file.name)
+        output.write_whole(str(directory / file.name))
         if not dry_run:
             write(directory, file)
     if not dry_run:

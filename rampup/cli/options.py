@@ -4,11 +4,13 @@ completion.
 What completes a word is imported when a shell asks for it, never when a verb runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from rampup.core.harmless import escape_line
 
 Function = Callable[..., Any]
 MOST_RUNS = 200
@@ -17,13 +19,23 @@ COLUMNS_FROM = 5
 """Runs whose columns are completed, the newest first."""
 
 
+def complete_with(words: Mapping[str, str]) -> list[CompletionItem]:
+    """Return words with what they mean. Those that a shell would not take as one word are left out:
+    anybody may have named a run."""
+    return [
+        CompletionItem(word, help=escape_line(about) or None)
+        for word, about in words.items()
+        if word == escape_line(word)
+    ]
+
+
 def complete_run(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     from rampup.rundir.find import all_runs, parse_run_name
 
     found = [run for run in all_runs()[:MOST_RUNS] if run.id.startswith(incomplete)]
-    return [CompletionItem(run.id, help=parse_run_name(run)[0]) for run in found]
+    return complete_with({run.id: parse_run_name(run)[0] for run in found})
 
 
 def complete_name(
@@ -32,7 +44,7 @@ def complete_name(
     from rampup.rundir.find import all_runs, parse_run_name
 
     found = dict.fromkeys(parse_run_name(run)[0] for run in all_runs()[:MOST_RUNS])
-    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+    return complete_with({name: "" for name in found if name.startswith(incomplete)})
 
 
 def complete_recipe(
@@ -79,7 +91,7 @@ def complete_study(
 ) -> list[CompletionItem]:
     from rampup.study.members import names
 
-    return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+    return complete_with({name: "" for name in names() if name.startswith(incomplete)})
 
 
 def complete_launcher(
@@ -98,7 +110,7 @@ def complete_columns(
 
     before, comma, last = incomplete.rpartition(",")
     found = [name for name in list_columns(COLUMNS_FROM) if name.startswith(last)]
-    return [CompletionItem(f"{before}{comma}{name}") for name in found]
+    return complete_with({f"{before}{comma}{name}": "" for name in found})
 
 
 def study_option(about: str) -> Callable[[Function], Function]:

@@ -1,22 +1,29 @@
 """How every verb prints: stdout is data, stderr is for people.
 
 Three modes decide themselves: a terminal gets colour and lines that fit its width, a pipe plain
-lines, `--json` one JSON value on stdout and nothing else there.
+lines, `--json` one JSON value on stdout and nothing else there. Whatever is printed passes through
+`tame`: names, metrics and causes come from files that anybody may have written, and what a terminal
+would obey, or what would look like another line, is shown as text.
 """
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rampup.cli import width
+from rampup.core.harmless import escape, escape_line
 from rampup.errors import RampupError
 
 if TYPE_CHECKING:
     from rampup.core.finding import Finding
 
+OWN = int.from_bytes(os.urandom(8))
+"""Marks our own colours until they are printed: nobody can write them into a file."""
+COLOURS_OF_OURS = re.compile(rf"\x1b\[{OWN};(\d+)m")
 BOLD, DIM, RED, GREEN, YELLOW, BLUE = "1", "2", "31", "32", "33", "34"
 LEAST_COLUMN = 8
 """A column of a table is never cut to less."""
@@ -28,6 +35,8 @@ STATE_COLOURS = {
     "running": BLUE,
     "pending": DIM,
 }
+STATE_WORDS = {"unreadable": "not readable"}
+"""Where people read something else than machines."""
 
 
 def has_colours(stream: Any) -> bool:
@@ -37,12 +46,44 @@ def has_colours(stream: Any) -> bool:
 
 
 def paint(text: str, colour: str, stream: Any = None) -> str:
-    return f"\x1b[{colour}m{text}\x1b[0m" if has_colours(stream or sys.stdout) else text
+    """Colour a text that is about to be printed by this module."""
+    if not has_colours(stream or sys.stdout):
+        return text
+    return f"\x1b[{OWN};{colour}m{text}\x1b[{OWN};0m"
+
+
+def tame(line: str) -> str:
+    """Return a line as it may be printed: with our own colours, and no other command in it."""
+    if "\x1b" not in line:
+        return escape_line(line)
+    parts = COLOURS_OF_OURS.split(line)
+    texts, colours = parts[::2], parts[1::2]
+    shown = [
+        f"\x1b[{colour}m{escape_line(text)}"
+        for colour, text in zip(colours, texts[1:], strict=True)
+    ]
+    return "".join([escape_line(texts[0]), *shown])
 
 
 def say(text: str = "") -> None:
     """Print a line for the person at the terminal."""
-    print(fold(text, sys.stderr), file=sys.stderr, flush=True)
+    print(fold(tame(text), sys.stderr), file=sys.stderr, flush=True)
+
+
+def say_lines(text: str) -> None:
+    """Print a text of several lines for the person at the terminal."""
+    for line in text.split("\n"):
+        say(line.replace("\t", "    "))
+
+
+def write_whole(text: str = "") -> None:
+    """Print a line of the answer that is never folded or cut, because they copy from it."""
+    print(tame(text))
+
+
+def write_text(text: str) -> None:
+    """Print a text of several lines, such as a script, as it is."""
+    print(escape(text))
 
 
 def say_notes(notes: "Iterable[Finding]") -> None:
@@ -69,7 +110,7 @@ def fit_path(label: str, path: Path, stream: Any) -> str:
 
 def write(text: str, most: int | None = None) -> None:
     """Print a line of the answer on stdout; on a terminal in so many rows at most."""
-    rows = fold(text, sys.stdout).split("\n")
+    rows = fold(tame(text), sys.stdout).split("\n")
     if most is not None and len(rows) > most:
         room = width.columns(sys.stdout) or width.DEFAULT_COLUMNS
         last = width.split_at(rows[most - 1], room - 2)[0].rstrip()
@@ -85,7 +126,8 @@ def fold(text: str, stream: Any) -> str:
 
 def paint_state(state: str, words: str | None = None, stream: Any = None) -> str:
     """Return the name of a state, or words about it, in the colour of the state."""
-    return paint(state if words is None else words, STATE_COLOURS[state], stream)
+    plain = STATE_WORDS.get(state, state) if words is None else words
+    return paint(plain, STATE_COLOURS.get(state, DIM), stream)
 
 
 def next_step(command: str, other: str = "") -> None:
@@ -94,13 +136,14 @@ def next_step(command: str, other: str = "") -> None:
     label, room = paint("next:", BOLD, sys.stderr), width.columns(sys.stderr)
     line = f"{label} {command}, or {other}" if other else f"{label} {command}"
     if other and room is not None and width.measure(line) > room:
-        line = f"{label} {command}\n  or: {other}"
+        say_whole(f"{label} {command}")
+        line = f"  or: {other}"
     say_whole(line)
 
 
 def say_whole(text: str) -> None:
     """Print a line for people that is never folded or cut, because they copy from it."""
-    print(text, file=sys.stderr, flush=True)
+    print(tame(text), file=sys.stderr, flush=True)
 
 
 def emit_json(value: Any) -> None:
@@ -113,10 +156,11 @@ def table(
     """Print aligned columns on stdout; `right` holds the indices of columns of numbers. On a
     terminal they fit its width: the widest are cut, and the last ones left out."""
     room = width.columns(sys.stdout)
+    head, rows = [tame(each) for each in head], [[tame(each) for each in row] for row in rows]
     shown = count_fitting(head, rows, room)
     cut = [row[:shown] for row in rows]
     for index, line in enumerate(table_lines(head[:shown], cut, right, room)):
-        print(paint(line, BOLD) if index == 0 else line)
+        print(tame(paint(line, BOLD)) if index == 0 else line)
     if shown < len(head):
         say(f"no room for: {', '.join(head[shown:])}; a wider terminal or a pipe shows them")
 

@@ -52,17 +52,17 @@ def show_recipe(name: str, as_json: bool) -> int:
     if as_json:
         output.emit_json(to_builtins(recipe))
         return 0
-    print(f"{output.paint(recipe.name, output.BOLD)}: {recipe.about}")
-    print(f"folder: {recipe.folder}")
+    output.write_whole(f"{output.paint(recipe.name, output.BOLD)}: {recipe.about}")
+    output.write_whole(f"folder: {recipe.folder}")
     for what, names in (("needs", recipe.requires), ("data", recipe.data)):
         if names:
-            print(f"{what}: {', '.join(names)}")
+            output.write_whole(f"{what}: {', '.join(names)}")
     rows = []
     for key, setting in recipe.settings.items():
         choices = f" ({'|'.join(setting.choices)})" if setting.choices else ""
         default = "none" if setting.default is None else str(setting.default)
         rows.append((key, default, setting.type, setting.help + choices))
-    print()
+    output.write_whole()
     output.table(("setting", "default", "type", "about"), rows)
     output.next_step(f"rampup run {name}")
     return 0

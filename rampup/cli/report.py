@@ -16,11 +16,14 @@ from rampup.cli import output
 from rampup.cli.ending import relative_path
 from rampup.cli.options import complete_run, json_option, study_option
 from rampup.cli.selection import select_to_read, title
+from rampup.errors import Refused
 from rampup.rundir.files import RunDir
+from rampup.rundir.trust import may_change, refuse_foreign
 
 if TYPE_CHECKING:
     from rampup.report.build import Written
     from rampup.report.data import RunData
+    from rampup.study.members import Study
 
 
 @click.command()
@@ -54,12 +57,18 @@ def command(
     selection = select_to_read(wanted, study)
     if selection.study is None:
         found = selection.runs()
-        written = write_report(found, out or default_file(found), png_folder)
+        if out is None and len(found) == 1:
+            refuse_foreign(found[0], "write into it: --out FILE for a report elsewhere")
+        in_run = out is None and len(found) == 1
+        written = write_report(found, out or default_file(found), png_folder, in_run=in_run)
     else:
         from rampup.cli.compare import study_report
 
         found, table = study_report(selection.study)
-        written = write_report(found, out or selection.study.report_file, png_folder, table)
+        if out is None:
+            refuse_foreign_study(selection.study)
+        file = out or selection.study.report_file
+        written = write_report(found, file, png_folder, table, in_run=out is None)
     if as_json:
         output.emit_json(as_object(written))
         return 0
@@ -67,11 +76,17 @@ def command(
         output.say(", ".join(title(run) for run in found))
     report_notes(written.runs)
     for path in (written.file, *written.pngs):
-        print(path)
+        output.write_whole(str(path))
     if show and open_page(written.file):
         return 0
     output.next_step(how_to_open(written.file))
     return 0
+
+
+def refuse_foreign_study(study: "Study") -> None:
+    """Refuse to write into the folder of somebody else's study."""
+    if study.folder.is_dir() and not may_change(study.folder):
+        raise Refused(f"study {study.name} is not yours", "--out FILE for a report elsewhere")
 
 
 def open_page(file: Path) -> bool:
@@ -115,10 +130,10 @@ def write_after_run(run: RunDir) -> None:
     wrong is only a note."""
     from rampup.report.build import missing_packages, write_report
 
-    if missing_packages():
+    if missing_packages() or not may_change(run.path):
         return
     try:
-        written = write_report([run], run.report_file)
+        written = write_report([run], run.report_file, in_run=True)
     except BaseException as error:
         # Ctrl-C too, and a panic of vl-convert: how the run went is what counts
         output.say(f"note: no report was made: {str(error) or type(error).__name__}")

@@ -14,6 +14,7 @@ from rampup.cli.run import (
 )
 from rampup.cli.selection import title
 from rampup.rundir import find as runs
+from rampup.rundir.trust import refuse_foreign
 
 
 @click.command(
@@ -88,6 +89,7 @@ def command(
     from rampup.runs.checkpoints import find_skipped, skip_from
 
     run = runs.find(wanted)
+    refuse_foreign(run, "resume it")
     resume.refuse_unless_ended(run)
     spec = resume.rebuild_spec(run, on, given_resources(resources), slurm)
     if before is not None:

@@ -95,7 +95,7 @@ class RowTable:
             padded = width.pad(cells[self.monitor], self.widths[self.monitor], right=True)
             cells[self.monitor] = output.paint(padded, output.BOLD, stream)
         self.below_header += 1
-        return [*lines, self._line(cells, room)]
+        return [output.tame(line) for line in (*lines, self._line(cells, room))]
 
     def _line(self, cells: Row, room: int) -> str:
         padded = [

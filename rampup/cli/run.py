@@ -299,7 +299,7 @@ def report_submission(run: Any, as_json: bool) -> int:
         else:
             output.say_path(f"run {run.id} started in the background: ", run.path)
         if not sys.stdout.isatty():  # for scripts
-            print(run.id)
+            output.write_whole(run.id)
         output.next_step(f"rampup logs -f {run.id}")
     sys.stdout.flush()
     return 0

@@ -126,7 +126,9 @@ def up(
     if as_json:
         output.emit_json(to_builtins(found))
         return 0
-    print(f"export SLURM_CONF={found.slurm_conf}  # for squeue, sinfo and sacct by hand")
+    output.write_whole(
+        f"export SLURM_CONF={found.slurm_conf}  # for squeue, sinfo and sacct by hand"
+    )
     output.next_step(f"rampup run digits --on {name} --nodes {min(2, len(found.nodes))}")
     return 0
 
@@ -141,7 +143,7 @@ def show_status(name: str, as_json: bool) -> int:
     if as_json:
         output.emit_json(to_builtins(found))
         return code
-    print(f"sandbox {name}: {output.paint(found.state, STATE_COLOURS[found.state])}")
+    output.write_whole(f"sandbox {name}: {output.paint(found.state, STATE_COLOURS[found.state])}")
     if found.state == "down":
         others = [other for other in list_sandboxes() if other != name]
         if others:
@@ -157,13 +159,13 @@ def show_status(name: str, as_json: bool) -> int:
 
 
 def show_details(found: Status) -> None:
-    print(f"export SLURM_CONF={found.slurm_conf}")
-    print()
+    output.write_whole(f"export SLURM_CONF={found.slurm_conf}")
+    output.write_whole()
     pids = {name: "gone" if pid is None else str(pid) for name, pid in found.daemons.items()}
     output.table(("daemon", "pid"), list(pids.items()))
     for rows in (found.nodes, found.jobs):
         if rows:
-            print()
+            output.write_whole()
             head = [column.replace("_", " ") for column in rows[0]]
             output.table(head, [tuple(row.values()) for row in rows])
 

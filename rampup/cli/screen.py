@@ -13,6 +13,7 @@ from typing import Any
 
 from rampup.cli import output, width
 from rampup.cli.rows import Row, RowTable, clock_time, is_within_epoch, parse_row
+from rampup.core.harmless import escape_line
 from rampup.core.metrics import is_number
 
 DRAW_EVERY_S = 1.0
@@ -37,7 +38,7 @@ class MovingLine:
     def draw(self, text: str) -> None:
         room = width.columns(sys.stderr) or width.DEFAULT_COLUMNS
         # the last column stays free: some terminals wrap as soon as it is written
-        sys.stderr.write(CLEAR + width.shorten(text, room - 1))
+        sys.stderr.write(CLEAR + width.shorten(escape_line(text), room - 1))
         sys.stderr.flush()
         self.is_drawn, self.drawn_at = True, time.monotonic()
 

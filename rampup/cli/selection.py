@@ -15,7 +15,7 @@ from rampup.cli import output
 from rampup.errors import OUTCOME_CODES, UsageError
 from rampup.rundir import find
 from rampup.rundir.files import RunDir
-from rampup.runs.state import State, observe, state_of, states_of
+from rampup.runs.state import UNREADABLE, State, is_closed, observe, state_of, states_of
 from rampup.schedulers.base import FRESH_S
 
 if TYPE_CHECKING:
@@ -80,7 +80,23 @@ def select_all(study: str | None) -> Selection:
 
 def title(run: RunDir) -> str:
     """Return the words by which a verb names its run in the first line: `digits es2hh5`."""
-    return f"{run.run.get('name') or '?'} {run.id}"
+    return f"{run.run.get('name') or find.parse_run_name(run)[0] or '?'} {run.id}"
+
+
+def explain_unreadable(run: RunDir, as_json: bool) -> bool:
+    """Say so where the files of a run are closed to this user, and return whether they are."""
+    if not is_closed(run):
+        return False
+    state = state_of(run)
+    if state.name != UNREADABLE:
+        return False
+    if as_json:
+        name = find.parse_run_name(run)[0]
+        facts = {"id": run.id, "dir": str(run.path), "name": name}
+        output.emit_json({**facts, "state": state.name, "cause": state.cause})
+    else:
+        output.write(f"{title(run)}: {state.cause}")
+    return True
 
 
 # many runs at once --------------------------------------------------------------------------------
@@ -100,8 +116,8 @@ def worst_exit_code(states: Iterable[State]) -> int:
 def report_states(states: Mapping[RunDir, State]) -> None:
     """Say how many runs are in which state; name those that failed, with the cause in one line."""
     found = Counter(state.name for state in states.values())
-    order = ("completed", "running", "pending", *BAD)
-    spoken = {"timeout": "timed out"}
+    order = ("completed", "running", "pending", *BAD, UNREADABLE)
+    spoken = {"timeout": "timed out", UNREADABLE: "not readable"}
     words = [f"{found[name]} {spoken.get(name, name)}" for name in order if found[name]]
     output.say(f"{output.count(len(states), 'run')}: {', '.join(words)}")
     bad = [(run, state) for run, state in states.items() if state.name in ("failed", "timeout")]

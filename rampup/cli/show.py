@@ -16,7 +16,7 @@ from rampup.cli.ending import (
     relative_path,
 )
 from rampup.cli.options import json_option, run_argument
-from rampup.cli.selection import title
+from rampup.cli.selection import explain_unreadable, title
 from rampup.cli.usage import usage_json, usage_lines, usage_when_ended
 from rampup.core.redact import redact
 from rampup.rundir import clocks
@@ -68,6 +68,8 @@ def command(
     """One run: its state, progress, numbers, place and settings. RUN is an id or a prefix of one, a
     job id or a name (default: the latest run of this directory)."""
     found = runs.find_to_read(run)
+    if explain_unreadable(found, as_json):
+        return 0
     if (checkpoints or verify or history) and not as_json:
         output.say(title(found))
     if checkpoints or verify:
@@ -138,10 +140,10 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
         output.write(line, most=2)
     command_line = f"command: {command_of(run)}" if run.config else ""
     if show_all and command_line:
-        print(command_line)
+        output.write_whole(command_line)
     elif command_line:
         output.write(command_line, most=2)
-    print(directory_line(run))
+    output.write_whole(directory_line(run))
     show_attempts(run, state, show_all)
     show_settings(run, show_all)
     for words in find_damage(run):
@@ -319,7 +321,7 @@ def show_settings(run: RunDir, show_all: bool) -> None:
     """Show the settings that somebody has set, by who set them; with --all every one."""
     rows = list_settings(run)
     if show_all and rows:
-        print()
+        output.write_whole()
         output.table(("setting", "value", "origin"), rows)
     if show_all:
         return
@@ -333,7 +335,7 @@ def show_settings(run: RunDir, show_all: bool) -> None:
         output.write(f"{label}: {'  '.join(words)}", most=2)
     defaults = sum(origin == DEFAULT for _, _, origin in rows)
     if defaults:
-        print(f"{output.count(defaults, 'default')}: --all")
+        output.write_whole(f"{output.count(defaults, 'default')}: --all")
 
 
 def list_settings(run: RunDir) -> list[tuple[str, str, str]]:

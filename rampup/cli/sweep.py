@@ -293,7 +293,7 @@ def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json:
     show_points(members)
     if scripts:
         first = make_plan(todo[0].point.spec, study.root / f"TIME-{study.name}-ID")
-        print(f"\n{scripts[0]}\n{first.script}")
+        output.write_text(f"\n{scripts[0]}\n{first.script}")
         output.say(
             f"{output.count(len(scripts), 'call')} of sbatch; shown: the first, and job.sh of its first run"
         )

@@ -11,6 +11,7 @@ from rampup.config.clusters import of_run
 from rampup.core.spec import Cluster
 from rampup.errors import Refused
 from rampup.rundir.files import RunDir
+from rampup.rundir.trust import is_obeyed
 from rampup.runs.state import ENDED
 from rampup.runs.usage import better_options, usage_of
 from rampup.schedulers.base import Usage
@@ -30,7 +31,7 @@ def _cluster_of(run: RunDir) -> Cluster | None:
         # a run inside an allocation is only a part of that job
         if "job" not in submitted or submitted.get("packed"):
             return None
-        return of_run(submitted.get("cluster", ""), run.config.get("cluster", {}))
+        return of_run(submitted.get("cluster", ""), run.config.get("cluster", {}), is_obeyed(run))
     except Refused:  # its profile is gone
         return None
 

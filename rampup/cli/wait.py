@@ -18,9 +18,9 @@ from rampup.cli.selection import (
     title,
     worst_exit_code,
 )
-from rampup.errors import NotFinished
+from rampup.errors import NotFinished, Refused
 from rampup.rundir.files import RunDir
-from rampup.runs.state import State
+from rampup.runs.state import UNREADABLE, State
 
 POLL_S = 0.2
 
@@ -56,6 +56,9 @@ def wait_for(selection: Selection, timeout_s: float | None) -> dict[RunDir, Stat
     while True:
         more = selection.is_being_started()  # asked first: what it makes until then is seen
         states = states_by_run(selection.runs(), poll_interval_s(time.monotonic() - begun))
+        closed = [state for state in states.values() if state.name == UNREADABLE]
+        if closed:
+            raise Refused(f"the end can't be seen: {closed[0].cause}", "ask its owner")
         if not more and all(state.ended for state in states.values()):
             return states
         if timeout_s is not None and time.monotonic() - begun >= timeout_s:

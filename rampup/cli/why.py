@@ -6,7 +6,7 @@ import click
 
 from rampup.cli import output
 from rampup.cli.options import json_option, run_argument
-from rampup.cli.selection import title
+from rampup.cli.selection import explain_unreadable, title
 from rampup.diagnose.why.clues import Clue
 from rampup.diagnose.why.explain import Answer, explain
 from rampup.rundir import find as runs
@@ -26,6 +26,8 @@ def command(run: str | None, as_json: bool) -> int:
     says where to look.
     """
     found = runs.find_to_read(run)
+    if explain_unreadable(found, as_json):
+        return 0
     answer = explain(found)
     if as_json:
         output.emit_json(as_object(found, answer))

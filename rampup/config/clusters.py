@@ -7,8 +7,9 @@ $XDG_CONFIG_HOME/rampup/clusters for a user (where the sandbox writes its profil
 """
 
 import contextlib
+import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from rampup.config.setting_tables import read_toml
 from rampup.core import paths as places
 from rampup.core.spec import Cluster
 from rampup.errors import Refused, nearest
+from rampup.rundir.trust import is_guarded
 
 HERE = Path(__file__).parents[1] / "clusters"
 SITE_WIDE = Path("/etc/rampup/clusters")
@@ -28,6 +30,11 @@ LOCAL = "local"
 AUTO = "auto"
 """In place of a name: the profile that fits this machine."""
 MAY_NEED = ("account", "time", "partition", "qos", "mem", "constraint", "reservation")
+
+
+class NotKnownHere(Refused):
+    """A run names a cluster of which this user has no profile, and what it says of it counts for
+    nothing: somebody else wrote that."""
 
 
 class Profile(NamedTuple):
@@ -63,9 +70,24 @@ def project_folder(start: Path) -> Path | None:
 
 def files() -> dict[str, Path]:
     """The profile of every known cluster."""
+    return list_files(folders())
+
+
+def own_files() -> dict[str, Path]:
+    """The profiles that nobody but this user and the site's administrators can have written. A
+    project's folder may be somebody else's, and then it counts only for who names it (--on)."""
+    project = project_folder(Path.cwd())
+    mine = [project] if project is not None and is_guarded(project) else []
+    found = list_files([HERE, SITE_WIDE, user_folder(), *mine])
+    return {
+        name: path for name, path in found.items() if path.parent not in mine or is_guarded(path)
+    }
+
+
+def list_files(places: Sequence[Path]) -> dict[str, Path]:
     return {
         path.stem: path
-        for folder in folders()
+        for folder in places
         for path in sorted(folder.glob("*.toml"))
         if path.stem != AUTO
     }
@@ -90,19 +112,28 @@ def find(name: str) -> Profile:
     return read(file)
 
 
-def of_run(name: str, kept: Mapping[str, Any]) -> Cluster:
-    """The cluster of a run: as its profile is today, or, where another or none is found from here,
-    as it was then."""
+def of_run(name: str, kept: Mapping[str, Any], is_obeyed: bool) -> Cluster:
+    """The cluster of a run: as the user's own profile is today. `kept` is what the run says of it;
+    that is only compared with the profile, because a slurm.conf names plug-ins, and Slurm's
+    programs run them. Where there is no such profile, it counts if the run `is_obeyed`, and its
+    slurm.conf lies where nobody else can write."""
     conf = kept.get("slurm_conf")
     # a sandbox that was taken down
-    gone = kept.get("name") != name or (conf and not Path(conf).exists())
+    gone = kept.get("name") != name or (conf and not os.path.exists(str(conf)))
+    file = own_files().get(name)
     try:
-        today = load(name)
-        if gone or (today.slurm_conf, today.slurm_cluster) == (conf, kept.get("slurm_cluster")):
-            return today
+        today = read(file).cluster if file is not None else None
     except Refused:
         if gone:
             raise
+        today = None
+    slurm = (conf, kept.get("slurm_cluster"))
+    if today is not None and (gone or (today.slurm_conf, today.slurm_cluster) == slurm):
+        return today
+    if not is_obeyed or (conf and not gone and not is_guarded(Path(str(conf)))):
+        raise NotKnownHere(f"cluster {name} is not known here", "rampup cluster list")
+    if gone and file is None:
+        raise Refused(f"unknown cluster {name!r}", nearest(name, names()))
     try:
         return msgspec.convert(kept, Cluster)
     except msgspec.ValidationError:  # written by another version

@@ -18,6 +18,9 @@ PIXEL = 3
 QUICK = 1
 """How hard zlib tries: pictures are drawn while a training waits."""
 
+MOST_BYTES = 2**30
+"""No picture of a data set is larger."""
+
 Pixels = NDArray[np.uint8]
 
 
@@ -45,12 +48,22 @@ def read_png(data: bytes) -> Pixels:
     width, height, *kind = struct.unpack(">IIBBBBB", chunks[0][1])
     if kind != [8, 2, 0, 0, 0]:
         raise ValueError("it is not a PNG of three colours with 8 bits each")
-    try:
-        stored = zlib.decompress(b"".join(content for name, content in chunks if name == b"IDAT"))
+    expected = height * (1 + width * PIXEL)
+    if not width or not height or expected > MOST_BYTES:
+        raise ValueError(f"it has {width} by {height} pixels")
+    packed = b"".join(content for name, content in chunks if name == b"IDAT")
+    unpacker = zlib.decompressobj()
+    try:  # a few MB may hold terabytes
+        stored = unpacker.decompress(packed, expected + 1)
     except zlib.error as error:
         raise ValueError(f"its pixels are damaged: {error}") from None
-    if len(stored) != height * (1 + width * PIXEL):
-        raise ValueError(f"its pixels take {len(stored)} bytes, not {height * (1 + width * PIXEL)}")
+    if len(stored) <= expected and not unpacker.eof:
+        raise ValueError("its pixels are damaged: they end too early")
+    if len(stored) != expected:
+        more = "more than " if len(stored) > expected else ""
+        raise ValueError(
+            f"its pixels take {more}{min(len(stored), expected)} bytes, not {expected}"
+        )
     rows = np.frombuffer(stored, np.uint8).reshape(height, -1)
     return _undo_filters(rows[:, 0], rows[:, 1:].reshape(height, width, PIXEL))
 

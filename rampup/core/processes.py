@@ -55,6 +55,20 @@ def is_alive(identity: dict[str, Any]) -> bool:
     return identity.get("pid_start") is not None and start_ticks(pid) == identity["pid_start"]
 
 
+def read_command(pid: int) -> list[str] | None:
+    """Return the words of a process of this user; None where nobody can tell, as without /proc. It
+    is empty for a process of somebody else, and for one that has ended."""
+    if not Path("/proc/self/cmdline").exists():
+        return None
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return []
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return os.fsdecode(words).split("\0")[:-1]
+
+
 def name_interrupt(number: int) -> str:
     """Return who stopped a process, as records name it: Ctrl-C, or a signal from elsewhere."""
     found = signal.Signals(number)

@@ -5,6 +5,7 @@ A `Tracker` of `rampup export`; without a file, or with `-`, it writes to stdout
 
 import csv
 import io
+import re
 import shlex
 import sys
 from collections.abc import Container, Sequence
@@ -13,6 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from rampup.core.harmless import escape_line
 from rampup.export.tracker import Sent, Source, Target
 from rampup.rundir.records import write_user_file
 
@@ -20,6 +22,8 @@ PACKAGES: tuple[str, ...] = ()
 OPTIONS: tuple[str, ...] = ("out",)
 CHANGED = ""
 FIRST = ("step", "epoch")
+FORMULA = ("=", "+", "-", "@")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 RUN = "run"
 """The column that says which run a row belongs to."""
 
@@ -49,11 +53,20 @@ def write(sources: Sequence[Source], file: TextIO) -> None:
     )
     columns = sorted(names, key=lambda name: name not in FIRST)
     lines = csv.writer(file, lineterminator="\n")
-    lines.writerow([RUN, *(column_title(name, names) for name in columns), "t"])
+    lines.writerow([RUN, *(tame(column_title(name, names)) for name in columns), "t"])
     for source in sources:
         lines.writerows(
-            [source.id, *(cell(row.get(name)) for name in (*columns, "t"))] for row in source.rows
+            [tame(source.id), *(cell(row.get(name)) for name in (*columns, "t"))]
+            for row in source.rows
         )
+
+
+def tame(text: str) -> str:
+    """Return a text as a cell that is nothing but text: a spreadsheet calculates what begins like a
+    formula, and a terminal obeys commands."""
+    text = escape_line(text)
+    is_formula = text.startswith(FORMULA) and not NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text
 
 
 def column_title(name: str, names: Container[str]) -> str:
@@ -68,6 +81,8 @@ def column_title(name: str, names: Container[str]) -> str:
 
 def cell(value: Any) -> Any:
     """Return a number as it was written; empty for what is null or not in this row."""
-    if value is None or isinstance(value, str):
+    if value is None:
         return value
+    if isinstance(value, str):
+        return tame(value)
     return msgspec.json.encode(value).decode() if isinstance(value, bool | list | dict) else value

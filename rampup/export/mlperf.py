@@ -21,7 +21,8 @@ from rampup.errors import Refused
 from rampup.export.tracker import Sent, Source, Target
 from rampup.rundir import mlperf
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import Record, write_user_file
+from rampup.rundir.records import Record, write_own_file, write_user_file
+from rampup.rundir.trust import refuse_foreign
 
 PACKAGES: tuple[str, ...] = ()
 OPTIONS: tuple[str, ...] = ("out",)
@@ -67,7 +68,8 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
     for number, (source, events) in enumerate(zip(sources, logs, strict=True)):
         path = _choose_file(source.run, target.out, number, len(sources))
         new = not path.exists()
-        write_user_file(path, mlperf.write_log(events).encode())
+        write = write_own_file if target.out is None else write_user_file
+        write(path, mlperf.write_log(events).encode())
         sent.append(Sent(source.id, str(path), len(source.rows), len(events), new))
     return sent
 
@@ -75,6 +77,7 @@ def export(sources: Sequence[Source], target: Target) -> list[Sent]:
 def _choose_file(run: RunDir, out: Path | None, number: int, runs: int) -> Path:
     """Return where a log goes. The tool that compares several runs reads result_*.txt."""
     if out is None:
+        refuse_foreign(run, "write into it: --out FILE for a copy")
         return run.mlperf_file
     if runs == 1:
         return out.absolute()

@@ -15,7 +15,9 @@ from rampup.core import tfevents as event_format
 from rampup.core.metrics import get_step, name_numbers
 from rampup.errors import Refused
 from rampup.export.tracker import Sent, Source, Target, parse_time, safe_name
+from rampup.rundir import opening
 from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.trust import refuse_foreign
 
 PACKAGES: tuple[str, ...] = ()
 OPTIONS: tuple[str, ...] = ("out",)
@@ -43,10 +45,13 @@ def send(source: Source, target: Target) -> Sent:
             "--out DIR for a copy",
         )
     folder = run.tensorboard
-    if target.out is not None:
+    if target.out is None:
+        refuse_foreign(run, "write into it: --out DIR for a copy")
+    else:
         folder = target.out.absolute() / safe_name(f"{source.name}-{source.id}")
     new, rows = not folder.exists(), 0
     try:
+        opening.refuse_link(folder)
         for attempt in run.attempts():
             found = b"".join(attempt_records(source, attempt))
             if found:
@@ -82,7 +87,7 @@ def attempt_records(source: Source, attempt: AttemptDir) -> Iterator[bytes]:
 
 def picture_records(run: RunDir, attempt: int) -> Iterator[bytes]:
     try:
-        data = run.tensorboard_file(attempt).read_bytes()
+        data = opening.read(run.tensorboard_file(attempt))
     except OSError:
         return
     for record in event_format.read_records(data):

@@ -48,7 +48,7 @@ class Tail:
         )
         if newest is not None and is_new and follow.is_current(self.run, newest):
             self.attempt, self._tail = newest, follow.Tail(newest.rank_log(0))
-        return self._tail.read()
+        return b"".join(iter(self._tail.read, b""))
 
 
 class TerminalView:

@@ -25,7 +25,7 @@ from rampup.report.read import read_run
 from rampup.report.sections import page_body, page_title
 from rampup.report.tables import StudyTable
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import write_user_file
+from rampup.rundir.records import write_own_file, write_user_file
 
 MOST_RUNS = 50
 
@@ -48,8 +48,10 @@ def write_report(
     out: Path,
     png_folder: Path | None = None,
     study_table: StudyTable | None = None,
+    in_run: bool = False,
 ) -> Written:
-    """Read the runs and write the page, and with `png_folder` each chart as a picture too."""
+    """Read the runs and write the page, and with `png_folder` each chart as a picture too. A page
+    `in_run` takes the place of what has its name there; another one is where the user said."""
     refuse_without_altair()
     if len(run_dirs) > MOST_RUNS:
         words = f"{len(run_dirs)} runs are too many for one page"
@@ -61,7 +63,8 @@ def write_report(
     bundle = vega.script_bundle() if charts else ""
     page = fill_page(page_title(runs), body, page_data(labels, charts), bundle)
     content = page.encode("utf-8", "replace")
-    write_user_file(out, content)
+    write = write_own_file if in_run else write_user_file
+    write(out, content)
     pngs = write_pngs(charts, png_folder) if png_folder is not None else []
     return Written(out, len(content), runs, pngs)
 

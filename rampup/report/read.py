@@ -4,6 +4,7 @@ Called by build.py for each run. It only reads, and a run directory in any condi
 answer: what is missing, torn or foreign is named in `missing` and left out of the rest.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from rampup.diagnose.advice import Undefined, advise
 from rampup.diagnose.why.explain import explain
 from rampup.report.data import LARGEST, NOT_MEASURED, Curve, RunData, advice_facts, finite
+from rampup.rundir import opening
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import Attempt, read_attempts
@@ -222,7 +224,7 @@ def read_log(data: RunData, attempt: AttemptDir) -> tuple[str, str]:
     anything, of what the launcher printed."""
     rank = data.state.failed_rank if isinstance(data.state.failed_rank, int) else 0
     for path in (attempt.rank_log(rank), attempt.job_log, *reversed(data.run.slurm_logs())):
-        if path.is_file() and path.stat().st_size:
+        if opening.measure(path):
             return path_in_run(data.run, path), read_tail(path)
     note_absence(data, f"{path_in_run(data.run, attempt.rank_log(rank))}: missing or empty")
     return "", ""
@@ -231,13 +233,16 @@ def read_log(data: RunData, attempt: AttemptDir) -> tuple[str, str]:
 def read_profile(attempt: AttemptDir) -> str:
     """Return the beginning of the profile: the table is sorted by time."""
     file = attempt.profile_file()
-    return file.read_text(encoding="utf-8", errors="replace")[:PROFILE_LETTERS] if file else ""
+    if file is None:
+        return ""
+    with open(opening.open_file(file), "rb") as opened:
+        return opened.read(PROFILE_LETTERS).decode("utf-8", "replace")
 
 
 def read_tail(path: Path) -> str:
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - LOG_BYTES))
-        text = file.read().decode("utf-8", "replace")
+    with open(opening.open_file(path), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
+        text = file.read(LOG_BYTES).decode("utf-8", "replace")
     return "\n".join(plain_lines(text.split("\n"))[-LOG_LINES:])
 
 

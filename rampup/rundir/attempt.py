@@ -6,13 +6,17 @@ Nothing here writes.
 """
 
 import os
+import re
 from pathlib import Path
 
-from rampup.rundir import clocks, schema
+from rampup.rundir import clocks, opening, schema
 from rampup.rundir.records import Record, read_json, read_jsonl
 from rampup.rundir.schema import drop_foreign
 
 TAIL_BYTES = 2_048
+SHORT_BYTES, LIST_BYTES = 256, 65_536
+"""How much is read of a file that holds a word, and of one that holds a list of names."""
+COUNT = re.compile("[0-9]{1,9}")
 
 
 class AttemptDir:
@@ -126,24 +130,15 @@ class AttemptDir:
     def read_again(self) -> str:
         """Return why the ranks stopped cleanly before they were done: timeout, preempt, stop or
         asked; empty if they did not."""
-        try:
-            return self.again_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            return ""
+        return opening.read_text(self.again_file, SHORT_BYTES).strip()
 
     def count_joined(self) -> int:
         """Return how many ranks have joined; 0 where that is not known."""
-        try:
-            text = self.joined_file.read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            return 0
-        return int(text) if text.isdecimal() else 0
+        text = opening.read_text(self.joined_file, SHORT_BYTES).strip()
+        return int(text) if COUNT.fullmatch(text) else 0
 
     def modules(self) -> list[str]:
-        try:
-            return self.modules_file.read_text(encoding="utf-8", errors="replace").split()
-        except OSError:
-            return []
+        return opening.read_text(self.modules_file, LIST_BYTES).split()
 
     def rank_log(self, rank: int) -> Path:
         return self.path / f"rank-{rank}.log"
@@ -162,7 +157,8 @@ class AttemptDir:
 
     def profile_file(self) -> Path | None:
         """The profile of a LightningModule, if `profiler` was set."""
-        return next(iter(sorted(self.path.glob("*profile*.txt"))), None)
+        found = [path for path in self.path.glob("*profile*.txt") if opening.is_file(path)]
+        return min(found, default=None)
 
     def system_file(self, node: str) -> Path:
         return self.path / f"system-{node}.jsonl"
@@ -221,5 +217,7 @@ class AttemptDir:
     def silent_s(self) -> float:
         """Return the seconds since anything was written here, by the clock of the file system:
         another machine wrote it."""
-        newest = max((entry.stat().st_mtime for entry in os.scandir(self.path)), default=0.0)
+        with os.scandir(self.path) as entries:
+            times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+        newest = max(times, default=0.0)
         return max(0.0, clocks.now_in(self.path) - newest)

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from rampup.errors import RampupError
-from rampup.rundir import schema
+from rampup.rundir import opening, schema
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import Record
+from rampup.rundir.records import LARGEST_OBJECT, Record
 
 MANIFEST = "manifest.json"
 SEAL = "sha256"
@@ -34,6 +34,9 @@ TRASH, REPLACED, UNFINISHED = "trash-", ".old-", ".tmp-"
 DAMAGED, SKIPPED = "damaged-", "skipped-"
 """How the name begins of what was set aside: because it is damaged, or by `resume --before`."""
 MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+NOT_PLAIN = (errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.ENXIO)
+"""A link, a FIFO or a device stands in the place of a file, or one that nobody of us wrote."""
+FOREIGN = (*MISSING, *NOT_PLAIN)
 """The errors that say something about a checkpoint; all others are about the storage, the process or
 its rights."""
 RETRY_AFTER_S = (0.5, 1.0, 2.0)
@@ -119,8 +122,11 @@ class Checkpoint:
 
 
 def list_names(run: RunDir) -> list[str]:
-    """Return the names of all that lies among the checkpoints, finished or not."""
+    """Return the names of all that lies among the checkpoints, finished or not. They may lie on
+    another disk, behind a link to a folder of the same owner."""
     try:
+        if run.checkpoints.is_symlink() and run.checkpoints.stat().st_uid != run.path.stat().st_uid:
+            return []
         return os.listdir(run.checkpoints)
     except OSError as error:
         if error.errno in MISSING:
@@ -239,7 +245,8 @@ def seal_manifest(facts: Record) -> bytes:
 def read_manifest(folder: Path, step: int) -> Record:
     """Return the manifest of the checkpoint of that step, if no byte of it has changed."""
     try:
-        data = (folder / MANIFEST).read_bytes()
+        opening.refuse_link(folder)
+        data = opening.read(folder / MANIFEST, most=LARGEST_OBJECT)
     except OSError as error:
         raise _classify(folder, MANIFEST, error) from None
     try:
@@ -260,7 +267,9 @@ def check_files(folder: Path, manifest: Record) -> None:
     """Read every file to its end and compare it with the manifest."""
     for name, expected in manifest["files"].items():
         try:
-            with open(folder / name, "rb") as file:
+            with open(opening.open_file(folder / name), "rb") as file:
+                if os.fstat(file.fileno()).st_size != expected["size"]:
+                    raise Damaged(folder, f"{name} is not what was written")
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise _classify(folder, name, error) from None
@@ -271,7 +280,7 @@ def check_files(folder: Path, manifest: Record) -> None:
 def _classify(folder: Path, name: str, error: OSError) -> Damaged | Unreadable:
     """Return what an error means: that a file is missing, or that nobody can say."""
     fault = f"{name}: {error.strerror}"
-    if error.errno in MISSING:
+    if error.errno in FOREIGN:
         return Damaged(folder, fault)
     return Unreadable(folder, fault)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rampup.core import processes
 from rampup.errors import Refused, SchedulerError
-from rampup.rundir import clocks, records, schema
+from rampup.rundir import clocks, opening, records, schema
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 
@@ -35,6 +35,8 @@ longer than all its tries to submit take."""
 
 def newest_claim(run: RunDir) -> tuple[int, Record]:
     """Return the number of the newest claim, and the process that made it; 0 where there is none."""
+    if run.submissions.is_symlink():
+        return 0, {}
     try:
         with os.scandir(run.submissions) as entries:
             numbers = [int(found[1]) for it in entries if (found := NAME.fullmatch(it.name))]
@@ -60,6 +62,7 @@ def claim(run: RunDir, number: int) -> None:
     """Claim a start; a process that comes second is refused."""
     mine = run.submissions / f".{os.urandom(8).hex()}"
     try:
+        opening.refuse_link(run.submissions)
         run.submissions.mkdir(exist_ok=True)
         records.write_new(mine, describe_process())
         records.sync(mine)
@@ -70,7 +73,8 @@ def claim(run: RunDir, number: int) -> None:
     except OSError as error:
         raise records.refuse_write(run.path, error) from None
     finally:
-        mine.unlink(missing_ok=True)
+        if not run.submissions.is_symlink():
+            mine.unlink(missing_ok=True)
 
 
 def make_name(mine: Path, name: Path) -> None:
@@ -181,6 +185,7 @@ def reserved_room(run: RunDir, runs: int = 1) -> Iterator[None]:
     """Keep some room on the disk for what has to be written down afterwards, for so many runs."""
     room = run.submissions / f".room-{os.urandom(4).hex()}"
     try:
+        opening.refuse_link(run.submissions)
         run.submissions.mkdir(exist_ok=True)
         for left in run.submissions.glob(".room-*"):  # by a process that was killed
             left.unlink(missing_ok=True)
@@ -189,7 +194,8 @@ def reserved_room(run: RunDir, runs: int = 1) -> Iterator[None]:
         )  # what a file system can't compress
         records.sync(room)
     except OSError as error:
-        room.unlink(missing_ok=True)
+        if not run.submissions.is_symlink():
+            room.unlink(missing_ok=True)
         raise records.refuse_write(run.path, error) from None
     try:
         yield

@@ -18,15 +18,17 @@ def age(since: float) -> float:
 
 def age_of_file(path: Path) -> float:
     """Return the seconds since a file was written, by the clock of its file system."""
-    return max(0.0, now_in(path.parent) - path.stat().st_mtime)
+    return max(0.0, now_in(path.parent) - path.lstat().st_mtime)
 
 
 def now_in(folder: Path) -> float:
-    """Return the time as a file system tells it to who writes there now; where we can't write, our
-    own."""
+    """Return the time as a file system tells it to who writes there now; in a folder of somebody
+    else, where nothing is written, or where we can't write, our own."""
     import tempfile  # slow to import, and only runs of other machines need it
 
-    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
-        os.utime(file.fileno())
-        return os.fstat(file.fileno()).st_mtime
+    with contextlib.suppress(OSError):
+        if os.stat(folder).st_uid == os.geteuid():
+            with tempfile.TemporaryFile(dir=folder) as file:
+                os.utime(file.fileno())
+                return os.fstat(file.fileno()).st_mtime
     return time.time()

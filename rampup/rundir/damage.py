@@ -15,7 +15,7 @@ import msgspec
 from rampup.core.metrics import LARGEST
 from rampup.rundir import schema
 from rampup.rundir.files import RunDir
-from rampup.rundir.records import decode_lines, read_json, read_jsonl
+from rampup.rundir.records import decode_lines, read_bytes, read_json, read_jsonl
 
 
 class RowPlace(msgspec.Struct):
@@ -37,7 +37,7 @@ def _find(run: RunDir) -> Iterator[tuple[Path, str]]:
     for path, expected in (
         (run.run_file, schema.RUN),
         (run.config_file, schema.CONFIG),
-        (run.env_file, {}),
+        (run.env_file, schema.ENV),
     ):
         yield from _check_file(path, expected)
     yield from _check_lines(run.control_file, schema.CONTROL)
@@ -58,7 +58,7 @@ def _find(run: RunDir) -> Iterator[tuple[Path, str]]:
 def _check_file(path: Path, expected: schema.Schema) -> Iterator[tuple[Path, str]]:
     record = read_json(path)
     wrong = schema.find_foreign(record, expected)
-    if not record and not path.exists():
+    if not record and not os.path.lexists(path):
         yield path, "missing"
     elif not record:
         yield path, "torn or foreign" if os.access(path, os.R_OK) else "not readable by you"
@@ -71,7 +71,7 @@ def _check_lines(
 ) -> Iterator[tuple[Path, str]]:
     """Check a growing file; it may rightly not exist. What `quick` can decode is sound."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -12,17 +12,18 @@ import signal
 from typing import NamedTuple
 
 from rampup.errors import NOT_EXECUTABLE, NOT_FOUND
+from rampup.rundir import opening
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record
 
 SRUN = re.compile(r"srun: error: (?P<node>[^:]+): tasks? (?P<ranks>[\d,-]+): (?P<words>.*)")
 """srun names the task that ended first; the ones that it killed follow."""
 MPIRUN = re.compile(
-    r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]\s+Exit code:\s+(?P<code>\d+)"
-    r"|process rank (?P<killed>\d+) with PID \d+ on node \S+ exited\s+on signal (?P<signal>\d+)"
+    r"Process name: \[\[\d+,\d+\],(?P<rank>\d{1,9})\]\s+Exit code:\s+(?P<code>\d{1,9})\b"
+    r"|process rank (?P<killed>\d{1,9}) with PID \d+ on node \S+ exited\s+on signal (?P<signal>\d{1,9})\b"
 )
 """Open MPI names the first one alone."""
-EXIT_CODE = re.compile(r"exited with exit code (\d+)")
+EXIT_CODE = re.compile(r"exited with exit code (\d{1,9})\b")
 SIGNALS = {(signal.strsignal(number) or "").lower(): int(number) for number in signal.Signals}
 """srun's words for a task that a signal ended."""
 LOST_PEER = re.compile(
@@ -33,6 +34,11 @@ LOST_PEER = re.compile(
     re.IGNORECASE,
 )
 """Errors of a rank that fell because another one was gone."""
+RANKS = re.compile(r"(?<![\d-])(\d{1,9})(?:-(\d{1,9}))?(?![\d-])")
+MOST_RANKS = 100_000
+"""A line may name any number of them."""
+LAUNCHER_BYTES = 8 * 2**20
+"""How much is read of what a launcher printed: its end."""
 ROLL_CALL = ("never connected", "did not come")
 """The error of a rank that waited for another one; the other may have recorded a better cause."""
 
@@ -149,9 +155,9 @@ def _parse_exit_code(words: str) -> int:
 def parse_ranks(text: str) -> list[int]:
     """Read a list of ranks such as `0-2,5`."""
     found: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found.extend(range(int(first), int(last or first) + 1))
+    for part in RANKS.finditer(text):
+        first, last = int(part[1]), int(part[2] or part[1])
+        found.extend(range(first, min(last + 1, first + MOST_RANKS - len(found))))
     return found
 
 
@@ -163,7 +169,7 @@ def read_launcher_output(attempt: AttemptDir) -> str:
     """
     job = attempt.facts.get("job", "")
     log = RunDir(attempt.path.parent.parent).slurm_log(job) if job else attempt.job_log
-    text = log.read_text(errors="replace") if log.is_file() else ""
+    text = opening.read_text(log, LAUNCHER_BYTES)
     mine = text.rpartition(f"rampup: attempt {attempt.number} ")[2]
     return mine.partition(f"rampup: attempt {attempt.number + 1} ")[0]
 

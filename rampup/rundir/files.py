@@ -16,7 +16,7 @@ from typing import Any
 from rampup.core.metrics import is_number
 from rampup.core.spec import Share
 from rampup.errors import Refused
-from rampup.rundir import schema, sharing
+from rampup.rundir import opening, schema, sharing
 from rampup.rundir.attempt import AttemptDir as AttemptDir
 from rampup.rundir.clocks import age_of_file
 from rampup.rundir.records import (
@@ -75,7 +75,8 @@ class RunDir:
 
     def slurm_logs(self) -> list[Path]:
         """Return the logs of all jobs, the oldest first."""
-        return sorted(self.path.glob("slurm-*.log"), key=lambda path: path.stat().st_mtime)
+        found = [path for path in self.path.glob("slurm-*.log") if opening.is_file(path)]
+        return sorted(found, key=lambda path: path.lstat().st_mtime)
 
     @property
     def rank_program(self) -> Path:
@@ -174,14 +175,15 @@ class RunDir:
         rampup may have written secrets, so what is shown has none."""
         from rampup.core.redact import redact, redact_variables
 
-        env: Record = redact(read_json(self.env_file))
+        env: Record = redact(drop_foreign(read_json(self.env_file), schema.ENV))
         variables = env.get("variables")
         shown = redact_variables(variables) if isinstance(variables, dict) else {}
         return {**env, "variables": shown} if variables is not None else env
 
     def jobs(self) -> list[str]:
         """Return the ids of the jobs that the run was given to, the oldest first."""
-        rows = [(row.get("t", 0.0), row) for row in self.records("submitted")]
+        told = [drop_foreign(row, schema.CONTROL) for row in self.records("submitted")]
+        rows = [(row.get("t", 0.0), row) for row in told]
         for attempt in self.attempts():
             facts = attempt.facts
             rows.append((facts.get("started", 0.0), facts))
@@ -192,12 +194,15 @@ class RunDir:
     # attempts -------------------------------------------------------------------------------------
 
     def attempt_numbers(self) -> list[int]:
+        folder = f"{self.path}/attempts"
+        if os.path.islink(folder):
+            return []
         try:
-            with os.scandir(f"{self.path}/attempts") as entries:
+            with os.scandir(folder) as entries:
                 return sorted(
                     int(it.name)
                     for it in entries
-                    if ATTEMPT_NAME.fullmatch(it.name) and it.is_dir()
+                    if ATTEMPT_NAME.fullmatch(it.name) and it.is_dir(follow_symlinks=False)
                 )
         except OSError:
             return []
@@ -211,6 +216,7 @@ class RunDir:
 
     def claim_attempt(self) -> AttemptDir:
         """Create the next attempt by mkdir: two launchers can't get the same one."""
+        opening.refuse_link(self.path / "attempts")
         (self.path / "attempts").mkdir(exist_ok=True)
         number = max(self.attempt_numbers(), default=0) + 1
         while True:

@@ -17,6 +17,7 @@ from pathlib import Path
 from rampup.core import paths
 from rampup.core.spec import Cluster
 from rampup.errors import RunNotFound, UsageError
+from rampup.rundir import opening
 from rampup.rundir.files import RunDir
 
 LETTERS = "abcdefghjkmnpqrstuvwxyz"
@@ -69,7 +70,7 @@ def known_roots() -> list[Path]:
     """Return the default root, then the remembered ones that still exist."""
     kept = [root for root in remembered_roots() if not is_temporary(root)]
     found = [default_root(), *kept]
-    return [root for root in dict.fromkeys(found) if root.is_dir()]
+    return [root for root in dict.fromkeys(found) if os.path.isdir(root)]
 
 
 def all_runs() -> list[RunDir]:
@@ -135,7 +136,7 @@ def find(wanted: str | None) -> RunDir:
         raise UsageError(
             f"{wanted!r} fits {len(found)} runs: {ids}", "give the id, or more letters of it"
         )
-    if Path(wanted).is_dir():
+    if os.path.isdir(wanted):
         return open_run(Path(wanted).absolute())
     raise RunNotFound(f"no run {wanted!r}", "rampup list shows the runs")
 
@@ -158,9 +159,14 @@ def find_by_name(wanted: str, runs: Iterable[RunDir]) -> list[RunDir]:
 def open_run(path: Path) -> RunDir:
     """Return the run at a path that a user gave."""
     run = RunDir(path)
-    if not run.run_file.is_file():
+    if not opening.is_file(run.run_file) and not is_closed(run):
         raise RunNotFound(f"no run in {path}: it has no run.json", "rampup list shows the runs")
     return run
+
+
+def is_closed(run: RunDir) -> bool:
+    """Return whether there is a directory with the name of a run, into which we may not look."""
+    return is_run_name(run.path.name) and run.path.is_dir() and not os.access(run.path, os.X_OK)
 
 
 def find_to_read(wanted: str | None) -> RunDir:
@@ -176,7 +182,7 @@ def find_to_read(wanted: str | None) -> RunDir:
         raise
     except RunNotFound:
         run = RunDir(Path(wanted or "").absolute())
-        if wanted is not None and (run.attempt_numbers() or run.config_file.exists()):
+        if wanted is not None and (run.attempt_numbers() or opening.is_file(run.config_file)):
             return run
         raise
 

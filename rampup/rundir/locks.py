@@ -1,6 +1,6 @@
 """A lock that saves work: of two people who start the same thing, the second is refused at once.
 
-Nothing hangs on it. A start is claimed by a file that only one process can make (submissions.py),
+Nothing hangs on it. A start is claimed by a file that only one process can make (claims.py),
 an attempt by mkdir, and a point of a study by a link (study/members.py). So a lock may fail, or be
 seen by one machine alone. The file stays for ever; what it says is who has the lock.
 """
@@ -16,7 +16,7 @@ import msgspec
 
 from rampup.core import processes
 from rampup.errors import Refused
-from rampup.rundir import clocks, records
+from rampup.rundir import clocks, opening, records
 from rampup.rundir.records import Record
 
 ABSENT_S = 600.0
@@ -28,7 +28,7 @@ TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 def hold(path: Path, busy: str) -> Iterator[None]:
     """Have the lock of this file, or be refused with the words of `busy`."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        descriptor = opening.open_to_change(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise records.refuse_write(path, error) from None
     try:

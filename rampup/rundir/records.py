@@ -17,10 +17,12 @@ from typing import Any
 import msgspec
 
 from rampup.errors import Refused
+from rampup.rundir import opening
 
 Record = dict[str, Any]
 
 RESERVED_BYTES = 2_048
+LARGEST_OBJECT = 64 * 2**20
 LINES = msgspec.json.Decoder()
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -68,6 +70,8 @@ def refuse_write(path: Path, error: OSError) -> Refused:
         hint = "the disk is read-only: mount it for writing, or set RAMPUP_RUNS to another one"
     elif error.errno == errno.ELOOP:
         hint = f"it is a link to somewhere else: rm {path}"
+    elif error.errno in (errno.EMLINK, errno.EINVAL):
+        hint = f"rampup writes only into plain files of the run itself: ls -l {path}"
     return Refused(f"can't write {path}: {error.strerror}", hint)
 
 
@@ -138,6 +142,14 @@ def is_stream(path: Path) -> bool:
     return not stat.S_ISREG(mode)
 
 
+def write_own_file(path: Path, content: bytes) -> None:
+    """Write a file of a run as a whole: what has its name is replaced, and a link never followed."""
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise refuse_write(path, error) from None
+
+
 def replace_file(path: Path, content: bytes) -> None:
     # fits where the name itself only just does
     beside = path.with_name(f".rampup-{os.urandom(6).hex()}.making")
@@ -172,28 +184,21 @@ def overwrite(path: Path, value: Record) -> None:
 def read_json(path: Path) -> Record:
     """Return the object in a file; empty where there is none, or none that can be read."""
     try:
-        value = decode(read_bytes(path))
+        value = decode(opening.read(path, most=LARGEST_OBJECT))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def read_bytes(path: Path, tail_bytes: int | None = None) -> bytes:
-    """Return a file, or the whole lines at its end. This takes half the system calls of open():
-    `list` reads thousands of files."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Return a file, or the whole lines at its end. Of one that is too large for the memory of a
+    reader the end counts."""
     try:
-        size = os.fstat(file).st_size
-        left = size if tail_bytes is None else min(size, tail_bytes)
-        cut = left < size
-        if cut:
-            os.lseek(file, size - left, os.SEEK_SET)
-        data = b""
-        while left > 0 and (part := os.read(file, left)):
-            data, left = data + part, left - len(part)
-    finally:
-        os.close(file)
-    return data.partition(b"\n")[2] if cut else data
+        return opening.read(path, tail_bytes, opening.MOST_BYTES)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        return opening.read(path, opening.MOST_BYTES)
 
 
 def decode(data: bytes) -> Any:
@@ -209,7 +214,7 @@ def append_json(path: Path, value: Record, durable: bool = False, mode: int = 0o
     """Add a record in one write. A line that was torn before, on a full disk, stays alone. `mode` is
     that of a new file."""
     line = json.dumps(value).encode() + b"\n"
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
+    file = opening.open_to_change(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, mode)
     try:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":

@@ -33,6 +33,11 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def is_job(value: Any) -> bool:
+    """Return whether a value may be the id of a job: it is a part of the name of a file."""
+    return isinstance(value, str) and len(value) <= 200 and value.isprintable() and "/" not in value
+
+
 def is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -116,9 +121,15 @@ CONFIG: Schema = {
     "environment": {"modules": is_text_list, "env": is_text, "container": is_text_list},
     "cluster": {"name": is_text, "scheduler": is_text},
 }
+ENV: Schema = {
+    **dict.fromkeys(("packages", "variables"), is_table),
+    "cpus": optional(is_number),
+}
+"""`code` is a table, or None; whoever reads it looks."""
 ATTEMPT: Schema = {
     **PROCESS,
-    **dict.fromkeys(("launcher", "job", "next_job", "cause", "why"), is_text),
+    **dict.fromkeys(("launcher", "cause", "why"), is_text),
+    **dict.fromkeys(("job", "next_job"), is_job),
     **dict.fromkeys(("started", "ended"), is_moment),
     **dict.fromkeys(("wall_s", "cpu_s", "max_rss_mb"), is_number),
     **dict.fromkeys(("exit_code", "failed_rank"), optional(is_whole)),
@@ -130,9 +141,10 @@ CONTROL: Schema = {
     "program": PROCESS,
     **dict.fromkeys(("number", "after", "attempt"), is_whole),
     **dict.fromkeys(
-        ("what", "scheduler", "cluster", "job", "job_name", "allocation", "state", "reason", "why"),
+        ("what", "scheduler", "cluster", "job_name", "state", "reason", "why"),
         is_text,
     ),
+    **dict.fromkeys(("job", "allocation"), is_job),
     **dict.fromkeys(("packed", "waits"), is_flag),
     "task": is_whole,
     "t": is_moment,

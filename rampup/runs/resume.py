@@ -27,6 +27,8 @@ from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSp
 from rampup.errors import Refused
 from rampup.rundir import claims, locks, records, sharing
 from rampup.rundir.files import RunDir
+from rampup.rundir.records import Record
+from rampup.rundir.trust import is_obeyed, refuse_foreign
 from rampup.runs.create import (
     Take,
     describe_code,
@@ -65,6 +67,19 @@ def rebuild_spec(
         raise Refused(
             f"run {run.id} can't be resumed: it has no readable config.json", "start a new run"
         )
+    try:
+        return build_spec(run, config, on, options, slurm)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # edited, or damaged
+        raise Refused(
+            f"run {run.id} can't be resumed: {run.config_file} is not what rampup writes "
+            f"({type(error).__name__}: {str(error)[:200]})",
+            "start a new run",
+        ) from None
+
+
+def build_spec(
+    run: RunDir, config: Record, on: str | None, options: dict[str, str], slurm: tuple[str, ...]
+) -> RunSpec:
     cluster = load_cluster(on) if on else msgspec.convert(config["cluster"], Cluster)
     resources = Table("resources", RESOURCES)
     kept = {key: value for key, value in config["resources"].items() if key in RESOURCES}
@@ -231,7 +246,7 @@ def end_leftovers(run: RunDir, next_cluster: Cluster | None = None) -> None:
                 own[name] = job or own.get(name)
     for name, job in own.items():
         try:
-            cluster = of_run(name, run.config.get("cluster", {}))
+            cluster = of_run(name, run.config.get("cluster", {}), is_obeyed(run))
         except Refused:  # a sandbox that was taken down, and its jobs with it
             continue
         find_scheduler(cluster.scheduler).cancel(run, cluster, job)
@@ -307,5 +322,6 @@ def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
 @contextlib.contextmanager
 def resume_alone(run: RunDir) -> Iterator[None]:
     """Two people who resume one run at the same moment: the second is refused."""
+    refuse_foreign(run, "change it")
     with locks.hold(run.lock_file, f"run {run.id} is being resumed already"):
         yield

@@ -5,6 +5,8 @@ before the scheduler forgets it.
 """
 
 import contextlib
+import errno
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,17 +15,17 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rampup.config.clusters import of_run
 from rampup.core import processes
-from rampup.errors import RampupError
-from rampup.rundir import claims, clocks
+from rampup.rundir import claims, clocks, opening
 from rampup.rundir.failures import explain_failure
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_bytes
+from rampup.rundir.trust import name_owner, owns
+from rampup.runs.places import Place, Places, ask
 from rampup.runs.submissions import find_submissions
-from rampup.schedulers import find_recorded, find_scheduler
 from rampup.schedulers.base import FRESH_S, Answer, Job, JobRef, Scheduler, job_key
 
+UNREADABLE = "unreadable"
 ENDED = ("completed", "failed", "cancelled", "timeout")
 TORN = "which records how it ended, is torn or missing"
 GONE = "its launcher disappeared without recording an exit: killed, out of memory, or the machine went down"
@@ -35,7 +37,8 @@ SUBMITTED_WITHIN_S = 10.0
 
 
 class State(Struct, frozen=True):
-    """What a reader says of a run: pending, running, completed, failed, cancelled, timeout."""
+    """What a reader says of a run: pending, running, completed, failed, cancelled, timeout; or
+    unreadable, where its files are closed to this user."""
 
     name: str
     exit_code: int | None = None
@@ -64,6 +67,7 @@ class Question(NamedTuple):
     seen: Observation
     packed: bool
     """Whether the job has other runs, too."""
+    place: Place
 
 
 def observe(run: RunDir) -> Observation:
@@ -98,7 +102,8 @@ def states_of(
     runs = list(runs)
     lost = find_submissions(((run, facts) for run, _, facts in runs), patient=fresh_s == 0)
     found = {path: State("pending", cause=cause) for path, cause in lost.items()}
-    questions: dict[str, list[Question]] = {}
+    questions: dict[tuple[object, ...], list[Question]] = {}
+    places = Places()
     for seen in runs:
         run, attempt, facts = seen
         if run.path in found:
@@ -119,19 +124,20 @@ def states_of(
             found[run.path] = state_in_allocation(run, attempt, facts, submitted, fresh_s)
             continue
         packed = bool(submitted.get("packed")) and job.job == submitted.get("job")
-        question = Question(job_key(job.job, job.name), seen, packed)
-        questions.setdefault(job.cluster, []).append(question)
-    for cluster, asked in questions.items():
-        keys, began = [each.key for each in asked], time.time()
-        scheduler, answer = ask(cluster, asked[0].seen.run, keys, fresh_s)
+        place = places.find(job.cluster, run)
+        question = Question(job_key(job.job, job.name), seen, packed, place)
+        questions.setdefault(place.key, []).append(question)
+    for asked in questions.values():
+        keys, began, place = [each.key for each in asked], time.time(), asked[0].place
+        answer = ask(place, keys, fresh_s)
         if fresh_s > 0 and not answer.problem:
             outdated = [each.key for each in asked if is_outdated(each, answer, began)]
             if outdated:
-                scheduler, answer = ask(cluster, asked[0].seen.run, outdated, 0.0)
-        for key, seen, packed in asked:
+                answer = ask(place, outdated, 0.0)
+        for key, seen, packed, _ in asked:
             judge = state_of_packed if packed else state_from_scheduler
-            known = find_known_job(seen, key, scheduler, answer)
-            found[seen.run.path] = judge(seen, known, scheduler, answer)
+            known = find_known_job(seen, key, place.scheduler, answer)
+            found[seen.run.path] = judge(seen, known, place.scheduler, answer)
     return found
 
 
@@ -167,18 +173,6 @@ def is_after(number: int, moment: float | None, submitted: Record) -> bool:
     return bool((moment or 0.0) > submitted.get("t", 0.0))
 
 
-def ask(cluster: str, run: RunDir, keys: Iterable[str], fresh_s: float) -> tuple[Scheduler, Answer]:
-    """`run` is one that was given to that cluster: from another directory its profile may not be
-    seen."""
-    kept = run.config.get("cluster", {})
-    try:
-        profile = of_run(cluster, kept)
-        scheduler = find_scheduler(profile.scheduler)
-    except RampupError:  # a sandbox that was taken down, and its jobs with it
-        return find_recorded(kept.get("scheduler")), Answer({}, time.time())
-    return scheduler, scheduler.ask(profile, keys, fresh_s)
-
-
 def is_outdated(question: Question, answer: Answer, asked: float) -> bool:
     """Whether the attempt says that it runs, while an answer from before says that its job waits or
     has ended. An ended job starts once more when somebody requeues it."""
@@ -208,13 +202,14 @@ def has_begun_since(seen: Observation, end: Record) -> bool:
 
 
 def find_known_job(seen: Observation, key: str, scheduler: Scheduler, answer: Answer) -> Job | None:
-    """A scheduler forgets, and a sandbox is taken down: the first reader that hears how a job ended
-    records it."""
+    """A scheduler forgets, and a sandbox is taken down: the owner records how a job ended as soon as
+    it is heard. Other readers never write into a run; they have the cache of the scheduler."""
     job, last = answer.jobs.get(key), find_recorded_end(seen, key)
     if job is None and last is not None:
         return scheduler.restore_job(last.get("state", ""), last.get("reason", ""))
-    if job is not None and job.ended and (last is None or has_begun_since(seen, last)):
-        # somebody else's run, or a full disk: the scheduler will be asked again
+    is_news = job is not None and job.ended and (last is None or has_begun_since(seen, last))
+    if job is not None and is_news and owns(seen.run.path):
+        # a full disk: the scheduler will be asked again
         with contextlib.suppress(OSError):
             number = seen.attempt.number if seen.attempt else 0
             seen.run.record("ended", job=key, state=job.state, reason=job.reason, attempt=number)
@@ -270,6 +265,9 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     has_no_record = newest is not None and newest.has_no_record()
     torn = f"attempts/{newest.number}/attempt.json, {TORN}" if newest is not None else ""
     if submitted is None:
+        if is_closed(run):
+            owner = name_owner(run.path)
+            return State(UNREADABLE, None, f"not readable: it belongs to {owner}")
         if claims.is_being_started(run) or is_older_and_young(run):
             return State("pending")
         if has_no_record:
@@ -286,6 +284,15 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
         return State("pending")
     cause = torn if has_no_record else "its launcher ended before it could record what it does"
     return state_of_the_gone(run, 0.0, cause)
+
+
+def is_closed(run: RunDir) -> bool:
+    """Whether this user may not read what the control side wrote down."""
+    try:
+        os.close(opening.open_file(run.control_file))
+    except OSError as error:
+        return error.errno in (errno.EACCES, errno.EPERM)
+    return False
 
 
 def is_older_and_young(run: RunDir) -> bool:
@@ -307,8 +314,9 @@ def state_in_allocation(
     """A job script that runs inside an allocation is a process of the host where it was started."""
     if facts.get("outcome") in ("failed", "stopped"):
         key = job_key(submitted.get("allocation", ""), submitted.get("job_name", ""))
-        scheduler, answer = ask(submitted.get("cluster", ""), run, [key], fresh_s)
-        job = find_known_job(Observation(run, attempt, facts), key, scheduler, answer)
+        place = Places().find(submitted.get("cluster", ""), run)
+        answer = ask(place, [key], fresh_s)
+        job = find_known_job(Observation(run, attempt, facts), key, place.scheduler, answer)
         if job is not None and job.cause:  # the allocation itself came to its end
             return state_by_scheduler(job, facts)
         if facts["outcome"] == "stopped":
@@ -384,9 +392,11 @@ def state_of_packed(
 
 def state_of_unknown_job(seen: Observation, scheduler: Scheduler, answer: Answer) -> State:
     """The scheduler does not answer, or has forgotten the job and keeps no accounts."""
-    run, _, facts = seen
+    run, attempt, facts = seen
     title = scheduler.title
-    if answer.problem and facts.get("outcome", "again") == "again":
+    if not answer.is_known and facts.get("outcome", "again") == "again":
+        return state_by_silence(attempt, facts, answer.problem)
+    if answer.problem and answer.is_known and facts.get("outcome", "again") == "again":
         name = "running" if facts else "pending"
         return State(name, cause=f"{title} does not answer: {answer.problem}")
     if run.is_cancelled(facts.get("started", 0.0)):
@@ -402,6 +412,17 @@ def state_of_unknown_job(seen: Observation, scheduler: Scheduler, answer: Answer
     return State("failed", None, cause)
 
 
+def state_by_silence(attempt: AttemptDir | None, facts: Record, problem: str) -> State:
+    """The state of a job of which its files alone can tell: its sampler writes every few seconds,
+    as long as it runs."""
+    if attempt is None or not facts:
+        return State("pending", cause=f"{problem}, so its queue is not asked")
+    if attempt.silent_s() < SILENT_AFTER_S:
+        return State("running", cause=problem)
+    return State("failed", None, f"it stopped writing and recorded no exit; {problem}")
+
+
 def age_of(answer: Answer) -> float | None:
     """How old an answer is, when the scheduler does not give a newer one."""
-    return answer.age_s if answer.problem and answer.t else None
+    is_old = answer.problem and answer.is_known and answer.t
+    return answer.age_s if is_old else None

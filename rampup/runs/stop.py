@@ -5,8 +5,10 @@ import time
 
 from rampup.config.clusters import of_run
 from rampup.errors import Refused, SchedulerError
-from rampup.rundir import claims
+from rampup.rundir import claims, opening
 from rampup.rundir.files import RunDir
+from rampup.rundir.records import refuse_write
+from rampup.rundir.trust import is_obeyed, refuse_foreign
 from rampup.runs.state import find_job, observe
 from rampup.runs.submissions import find_submissions
 from rampup.schedulers import find_recorded, find_scheduler
@@ -20,17 +22,22 @@ def ask_to_stop(run: RunDir) -> None:
     """Let the run save after its current step, and end. Only a loop that checks for it can do
     that."""
     attempt = run.last_attempt()
-    if attempt is None or not attempt.listens_file.exists():
+    refuse_foreign(run, "stop it")
+    if attempt is None or not opening.is_file(attempt.listens_file):
         raise Refused(
             f"run {run.id} can't save on request: its program has not checked run.should_stop",
             f"rampup cancel {run.id}, without --save",
         )
     run.record("stop asked", by="rampup cancel --save", attempt=attempt.number)
-    attempt.stop_file.touch()
+    try:
+        opening.touch(attempt.stop_file)
+    except OSError as error:
+        raise refuse_write(attempt.stop_file, error) from None
 
 
 def cancel(run: RunDir) -> None:
     """Stop a run through its scheduler."""
+    refuse_foreign(run, "stop it")
     wait_for_submission(run)
     submitted = run.recorded("submitted") or {}
     job = find_job(observe(run), submitted)
@@ -38,7 +45,7 @@ def cancel(run: RunDir) -> None:
     if submitted.get("packed") or submitted.get("waits"):
         run.record("cancelled", by="rampup cancel")
     elif job is not None:
-        cluster = of_run(job.cluster, run.config.get("cluster", {}))
+        cluster = of_run(job.cluster, run.config.get("cluster", {}), is_obeyed(run))
         find_scheduler(cluster.scheduler).cancel(run, cluster, job)
         record_cancelled(run)
     else:

@@ -7,7 +7,6 @@ the owner of a run looks for its jobs: nobody records or ends anything for someb
 """
 
 import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rampup.errors import Refused, SchedulerError
 from rampup.rundir import claims, clocks
 from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
+from rampup.rundir.trust import is_obeyed, owns
 from rampup.schedulers import find_scheduler
 
 NEVER_CAME_S = 86_400.0
@@ -40,7 +40,7 @@ def find_submissions(
             continue
         if claims.is_in_progress(asked, run.control_file):
             found[run.path] = "it is being submitted"
-        elif not is_own(run):
+        elif not owns(run.path):
             found[run.path] = "its submission was interrupted; only its owner can look for its job"
         else:
             lost.setdefault(asked.get("cluster", ""), []).append((run, asked))
@@ -53,14 +53,11 @@ def find_submissions(
     return found
 
 
-def is_own(run: RunDir) -> bool:
-    return run.path.stat().st_uid == os.getuid()
-
-
 def record_found_jobs(cluster: str, lost: Sequence[Lost], patient: bool) -> None:
     """Ask a scheduler for jobs by their names, once for all, and record those that exist."""
     try:
-        profile = of_run(cluster, lost[0][0].config.get("cluster", {}))
+        run = lost[0][0]
+        profile = of_run(cluster, run.config.get("cluster", {}), is_obeyed(run))
     except Refused:  # a sandbox that was taken down, and its jobs with it
         return
     scheduler = find_scheduler(profile.scheduler)

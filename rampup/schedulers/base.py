@@ -106,6 +106,8 @@ class Answer(Struct):
     jobs: Mapping[str, Job]
     t: float = 0.0
     problem: str = ""
+    is_known: bool = True
+    """Whether the reader knows that cluster. If not, nobody was asked."""
 
     @property
     def age_s(self) -> float:

@@ -139,12 +139,43 @@ def find_supervisor(run: RunDir) -> Record | None:
     return launcher
 
 
+def refuse_other_process(run: RunDir, pid: int) -> None:
+    """Refuse to end a process that a run names and that does not have this run: a file may name any
+    process of the user."""
+    words = processes.read_command(pid)
+    if words is None or is_supervisor(run, words):
+        return
+    raise SchedulerError(
+        f"process {pid}, which run {run.id} names, does not belong to it: it is left alone",
+        f"see what it is: ps -fp {pid}",
+    )
+
+
+def is_supervisor(run: RunDir, words: Sequence[str]) -> bool:
+    """Whether these are the words of a program that we start to have a run: a module of ours with
+    its directory, or bash with its job script."""
+    ours = any(word.startswith("rampup.") for word in words)
+    return any(
+        (ours and is_same(word, run.path)) or is_same(word, run.job_script)
+        for word in words
+        if os.path.isabs(word)
+    )
+
+
+def is_same(word: str, path: Path) -> bool:
+    try:
+        return os.path.samefile(word, path)
+    except (OSError, ValueError):
+        return False
+
+
 def stop_supervisor(run: RunDir) -> None:
     """Ask the process that has the run to end it; wait until it has."""
     launcher = find_supervisor(run)
     if launcher is None:
         return
     if processes.is_alive(launcher):
+        refuse_other_process(run, launcher["pid"])
         os.kill(launcher["pid"], signal.SIGTERM)
     deadline = time.monotonic() + CANCEL_WAIT_S
     while processes.is_alive(launcher):

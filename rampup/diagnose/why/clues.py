@@ -37,6 +37,7 @@ from rampup.rundir import schema as shapes
 from rampup.rundir.failures import FirstFailure
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
+from rampup.rundir.trust import is_obeyed
 from rampup.runs.state import State
 from rampup.schedulers import find_scheduler
 
@@ -233,7 +234,9 @@ def _canceller(run: RunDir, facts: Record) -> Iterator[Clue]:
     if "job" not in submitted or not job:
         return
     try:
-        cluster = of_run(submitted.get("cluster", ""), run.config.get("cluster", {}))
+        cluster = of_run(
+            submitted.get("cluster", ""), run.config.get("cluster", {}), is_obeyed(run)
+        )
         canceller = find_scheduler(cluster.scheduler).find_canceller(cluster, job)
     except RampupError:  # no scheduler here, or its profile is gone
         return
@@ -318,7 +321,9 @@ def _left_out(run: RunDir, config: Record, clues: Iterable[Clue]) -> Iterator[Cl
         return
     if module:
         name = module["name"].partition(".")[0]
-        for path in _find_module(name, (original, original.parent)):
+        # anything else would be a pattern
+        folders = (original, original.parent) if name.isidentifier() else ()
+        for path in _find_module(name, folders):
             in_folder = path.is_relative_to(original)
             if not in_folder or not (run.code / path.relative_to(original)).exists():
                 yield Clue("left-out", f"{clean(str(path))} is not in the copy")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import rampup
+from rampup.rundir import opening
 
 TAIL_BYTES = 65_536
 COUNTED_BYTES = 64 * 2**20
@@ -73,7 +74,7 @@ def clean(text: str, longest: int = LONGEST_LINE) -> str:
 def read_tail(path: Path) -> list[Line]:
     """Return the last lines of a file; none if it can't be read."""
     try:
-        with open(path, "rb") as file:
+        with open(opening.open_file(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             begin = max(0, size - TAIL_BYTES)
             before = _count_lines(file, begin) if size <= COUNTED_BYTES else None
@@ -93,13 +94,7 @@ def read_tail(path: Path) -> list[Line]:
 
 def _count_lines(file: BinaryIO, end: int) -> int:
     """Count the lines before a position."""
-    count, left = 0, end
-    while left > 0:
-        data = file.read(min(2**20, left))
-        if not data:
-            break
-        count, left = count + data.count(b"\n"), left - len(data)
-    return count
+    return sum(part.count(b"\n") for part in opening.read_parts(file.fileno(), 0, end))
 
 
 def split_lines(text: str) -> list[Line]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rampup.core import metrics
 from rampup.diagnose.why.logs import clean
+from rampup.rundir import opening
 from rampup.rundir.files import AttemptDir
 from rampup.rundir.records import Record, read_jsonl
 
@@ -89,7 +90,8 @@ def _last_sign_of_life(attempt: AttemptDir) -> tuple[float, Path]:
     ranks that hang."""
     written = (attempt.metrics_file, attempt.events_file, attempt.progress_file)
     logs = attempt.rank_logs()
-    times = [(path.stat().st_mtime, path) for path in (*written, *logs) if path.exists()]
+    there = (path for path in (*written, *logs) if opening.is_file(path))
+    times = [(path.lstat().st_mtime, path) for path in there]
     started = float(attempt.facts.get("started") or time.time())
     return max(times, default=(started, attempt.facts_file))
 

@@ -20,7 +20,7 @@ from rampup.rundir.records import name_beside
 from rampup.schedulers.base import Answer, Canceller, job_key
 from rampup.schedulers.slurm.commands import call
 from rampup.schedulers.slurm.jobs import SlurmJob
-from rampup.schedulers.slurm.submit import AT_ONCE, split
+from rampup.schedulers.slurm.submit import AT_ONCE, JOB_OR_TASK, split
 
 SQUEUE_S, SACCT_S = 2.5, 2.0
 """Together below five seconds: nobody waits longer for a Slurm that is down."""
@@ -106,6 +106,8 @@ def sacct_some(cluster: Cluster, ids: Sequence[str]) -> dict[str, SlurmJob]:
 
 def find_canceller(cluster: Cluster, job: str) -> Canceller | None:
     """Slurm keeps the number of the user who ended a job, where it keeps accounts."""
+    if not JOB_OR_TASK.fullmatch(job):
+        return None
     done = call(cluster, ["sacct", "-X", "-n", "-P", "-j", job, "-o", "State"], SACCT_S)
     user = re.search(r"CANCELLED by (\d+)", done.stdout)
     return Canceller(int(user[1]), "scancel", f"sacct -j {job}") if user else None

@@ -43,7 +43,13 @@ class Slurm(Scheduler):
         return None
 
     def cancel(self, run: RunDir, cluster: Cluster, job: JobRef | None) -> None:
-        own_name = f"{run.run['name']}-{run.id}"
+        name = run.run.get("name")
+        if not name or "," in name:  # of scancel a comma would be another name
+            raise SchedulerError(
+                f"{run.run_file} does not say the name of its jobs",
+                f"scancel by hand: see {run.path}",
+            )
+        own_name = f"{name}-{run.id}"
         if job is None:
             submit.cancel(cluster, own_name)
         else:

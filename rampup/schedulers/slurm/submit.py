@@ -45,6 +45,9 @@ ACCOUNTS_SINCE = "now-30days"
 """A submission whose answer was lost is not older than that, or nobody misses it."""
 JOB_ID = re.compile(r"(\d{1,12})(?:;\S+)?")
 """What `sbatch --parsable` prints."""
+TASK = re.compile(r"\d{1,12}_\d{1,9}")
+JOB_OR_TASK = re.compile(r"\d{1,12}(_\d{1,9})?")
+"""A record may hold anything: nothing else is passed to scancel."""
 
 Announce = Callable[[Record], None]
 """Writes down the process that is about to submit."""
@@ -201,13 +204,13 @@ def cancel(cluster: Cluster, job_name: str, job: str = "", array_name: str = "")
 
 
 def is_task(job: str) -> bool:
-    return "_" in job
+    return TASK.fullmatch(job) is not None
 
 
 def cancel_jobs(cluster: Cluster, job_name: str, jobs: Sequence[str]) -> None:
     """End these jobs or tasks of arrays, however many, if they have that name: a Slurm that was set
     up anew gives the same ids again, to others."""
-    for some in split(jobs, AT_ONCE):
+    for some in split([job for job in jobs if JOB_OR_TASK.fullmatch(job)], AT_ONCE):
         scancel(cluster, [f"--name={job_name}", *some])
 
 

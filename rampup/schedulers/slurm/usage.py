@@ -10,6 +10,7 @@ from rampup.core.units import parse_clock_s, parse_memory_mb
 from rampup.errors import SchedulerError
 from rampup.schedulers.base import Usage
 from rampup.schedulers.slurm.commands import call
+from rampup.schedulers.slurm.submit import JOB_OR_TASK
 
 SACCT_S = 2.0
 FIELDS = (
@@ -29,6 +30,8 @@ GOING_ON = ("PENDING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED")
 
 def from_sacct(cluster: Cluster, job: str, ranks: int) -> Usage | None:
     """None where there is no accounting, or it has not heard of the end yet."""
+    if not JOB_OR_TASK.fullmatch(job):
+        return None
     try:
         done = call(cluster, ["sacct", "-n", "-P", "-j", job, "-o", ",".join(FIELDS)], SACCT_S)
     except SchedulerError:

@@ -13,7 +13,7 @@ from rampup.core import software
 from rampup.core.finding import Finding
 from rampup.core.spec import Cluster, RunSpec
 from rampup.errors import SchedulerError
-from rampup.rundir import claims
+from rampup.rundir import claims, opening
 from rampup.rundir.files import RunDir
 from rampup.schedulers.base import NO_SHARE, Command, JobRef, Scheduler
 from rampup.schedulers.local import (
@@ -60,7 +60,7 @@ class Spark(Scheduler):
         attempt = run.last_attempt()
         if attempt is None or "outcome" in attempt.facts:
             return
-        attempt.end_file.touch()
+        opening.touch(attempt.end_file)
         deadline = time.monotonic() + CANCEL_WAIT_S
         while "outcome" not in attempt.facts:
             if time.monotonic() > deadline:

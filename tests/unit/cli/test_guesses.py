@@ -146,12 +146,12 @@ def test_a_recipe_of_this_directory_and_a_class_are_not_commands(
 
 @pytest.mark.parametrize("words", [["-n", "2"], ["--tail", "2"]])
 def test_the_last_lines_of_a_log(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    words: list[str], tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    monkeypatch.setattr(logs.runs, "find_to_read", lambda run: run)
-    monkeypatch.setattr(logs, "title", lambda run: "my-run")
-    monkeypatch.setattr(logs, "read_log", lambda run, rank: b"1\n2\n3\n4")
-    logs.command.main(words, standalone_mode=False)
+    attempt = tmp_path / "20261117-010101-nice-abc234" / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    (attempt / "rank-0.log").write_bytes(b"1\n2\n3\n4")
+    logs.command.main([str(attempt.parents[1]), *words], standalone_mode=False)
     assert capfdbinary.readouterr().out == b"3\n4"
 
 

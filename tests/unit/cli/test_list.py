@@ -102,8 +102,12 @@ def test_states_have_colours(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     page = watch.Page()
-    assert (output.paint_state("failed", stream=page) == "\x1b[31mfailed\x1b[0m") is coloured
-    assert (output.paint_state("completed", stream=page) == "\x1b[32mcompleted\x1b[0m") is coloured
+    assert (
+        output.tame(output.paint_state("failed", stream=page)) == "\x1b[31mfailed\x1b[0m"
+    ) is coloured
+    assert (
+        output.tame(output.paint_state("completed", stream=page)) == "\x1b[32mcompleted\x1b[0m"
+    ) is coloured
 
 
 # --watch ------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Where profiles are looked for, which of them is meant, and what a person sees of them."""
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -203,13 +204,13 @@ def test_a_run_keeps_what_its_profile_said(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Refused):
         load.load("ours")
-    assert load.of_run("ours", kept).slurm_cluster == "b"
+    assert load.of_run("ours", kept, True).slurm_cluster == "b"
     write(places["user"], "ours", 'slurm_cluster = "c"\n')
-    assert load.of_run("ours", kept).slurm_cluster == "b", (
+    assert load.of_run("ours", kept, True).slurm_cluster == "b", (
         "another Slurm of that name knows nothing of the run"
     )
     write(places["user"], "ours", 'slurm_cluster = "b"\npartition = "new"\n')
-    assert load.of_run("ours", kept).partition == "new", (
+    assert load.of_run("ours", kept, True).partition == "new", (
         "as it is today, where it is the same Slurm"
     )
 
@@ -227,7 +228,51 @@ def test_what_is_kept_of_something_else_does_not_help(
     places: dict[str, Path], kept: dict[str, Any]
 ) -> None:
     with pytest.raises(Refused, match="unknown cluster 'ours'"):
-        load.of_run("ours", kept)
+        load.of_run("ours", kept, True)
+
+
+def test_what_somebody_elses_run_says_of_its_cluster_is_only_compared(
+    places: dict[str, Path], tmp_path: Path
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("PluginDir=/evil\n")
+    kept = {"name": "ours", "scheduler": "slurm", "launcher": "srun", "slurm_conf": str(conf)}
+    with pytest.raises(load.NotKnownHere, match="cluster ours is not known here"):
+        load.of_run("ours", kept, False)
+    write(places["user"], "ours", 'slurm_cluster = "b"\n')
+    with pytest.raises(load.NotKnownHere):
+        load.of_run("ours", kept, False)
+    write(places["user"], "ours", f'slurm_conf = "{conf}"\n')
+    assert load.of_run("ours", kept, False).slurm_conf == str(conf), "the reader's own profile"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("given", ["slurm.conf", "."])
+def test_ones_own_run_is_obeyed_where_nobody_else_can_write_its_slurm_conf(
+    places: dict[str, Path], tmp_path: Path, given: str
+) -> None:
+    folder = tmp_path / "sandbox"
+    folder.mkdir()
+    (folder / "slurm.conf").write_text("")
+    conf = str(folder / "slurm.conf")
+    kept = {"name": "ours", "scheduler": "slurm", "launcher": "srun", "slurm_conf": conf}
+    assert load.of_run("ours", kept, True).slurm_conf == conf
+    os.chown(folder / given, 65534, 65534)
+    with pytest.raises(load.NotKnownHere):
+        load.of_run("ours", kept, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_profile_in_somebody_elses_project_does_not_count_for_readers(
+    places: dict[str, Path],
+) -> None:
+    write(places["project"], "ours", 'slurm_cluster = "b"\n')
+    kept = msgspec.to_builtins(load.load("ours"))
+    assert load.of_run("ours", kept, False).slurm_cluster == "b"
+    os.chown(places["project"], 65534, 65534)
+    with pytest.raises(load.NotKnownHere):
+        load.of_run("ours", kept, False)
+    assert load.load("ours").slurm_cluster == "b", "who names it means it"
 
 
 def test_a_damaged_profile_stops_only_who_asks_for_it(

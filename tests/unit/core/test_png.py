@@ -2,6 +2,7 @@
 
 import io
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -66,3 +67,20 @@ def test_what_is_no_such_picture_is_refused(data: bytes, why: str) -> None:
 def test_only_three_colours_of_bytes_are_written() -> None:
     with pytest.raises(ValueError, match="three colours"):
         png.write_png(np.zeros((2, 2, 4), np.uint8))
+
+
+def test_what_is_unpacked_is_bounded() -> None:
+    """A few MB may hold gigabytes: no more is unpacked than the picture has pixels."""
+    bomb = zlib.compress(bytes(2**28), 9)
+    head = struct.pack(">IIBBBBB", 4, 4, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", bomb), (b"IEND", b""))
+    data = png.SIGNATURE + b"".join(png._chunk(*part) for part in parts)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="more than 52 bytes, not 52"):
+        png.read_png(data)
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+    for size in ((0, 4), (2**31 - 1, 2**31 - 1)):
+        head = struct.pack(">IIBBBBB", *size, 8, 2, 0, 0, 0)
+        with pytest.raises(ValueError, match=r"by \d+ pixels"):
+            png.read_png(png.SIGNATURE + png._chunk(b"IHDR", head) + png._chunk(b"IDAT", bomb))

@@ -12,6 +12,7 @@ from rampup.core.spec import Cluster
 from rampup.rundir import claims, records
 from rampup.rundir import files as rundir
 from rampup.rundir.files import RunDir
+from rampup.runs import places
 from rampup.runs import state as states
 from rampup.runs import submissions as lost_submissions
 from rampup.schedulers.base import job_key
@@ -69,8 +70,8 @@ def told(
     answer = SlurmAnswer(
         {job_key(job, "it-abc234"): SlurmJob(state) for job, state in jobs}, time.time(), problem
     )
-    for module in (states, lost_submissions):
-        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
+    for module in (places, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept, is_obeyed: SITE)
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -124,8 +125,8 @@ def test_a_kept_answer_from_before_the_start_is_asked_for_anew(
             return SlurmAnswer({key: SlurmJob(kept)}, time.time() - 1)
         return SlurmAnswer({key: SlurmJob("RUNNING")}, time.time())
 
-    for module in (states, lost_submissions):
-        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
+    for module in (places, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept, is_obeyed: SITE)
     monkeypatch.setattr(slurm_query, "ask", answer)
     assert states.state_of(run).name == "running"
     assert asked == [states.FRESH_S, 0.0]
@@ -260,8 +261,8 @@ def test_ids_that_were_used_before_are_told_apart(
         pass
     submitted(other)
     answer = SlurmAnswer({job_key("7", "it-xyz789"): SlurmJob("RUNNING")}, time.time())
-    for module in (states, lost_submissions):
-        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
+    for module in (places, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept, is_obeyed: SITE)
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     found = states.states_of([states.observe(run), states.observe(other)])
     assert (found[run.path].name, found[other.path].name) == ("failed", "running")
@@ -369,7 +370,8 @@ def test_nobody_looks_for_the_jobs_of_somebody_else(
         submit, "find_by_name", lambda cluster, names, *limits: {"it-abc234": ["7", "8"]}
     )
     monkeypatch.setattr(submit, "cancel_jobs", lambda cluster, name, jobs: said.extend(jobs))
-    monkeypatch.setattr(os, "getuid", lambda: run.path.stat().st_uid + 1)
+    other = run.path.stat().st_uid + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
     state = told(run, monkeypatch, ("7", "PENDING"))
     assert (state.name, said, run.jobs()) == ("pending", [], [])
     assert "only its owner" in state.cause

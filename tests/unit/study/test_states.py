@@ -14,6 +14,7 @@ from rampup.rundir import files as rundir
 from rampup.rundir import find as runs
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
+from rampup.runs import places
 from rampup.runs import state as states
 from rampup.runs import submissions as lost_submissions
 from rampup.schedulers.base import job_key
@@ -73,8 +74,8 @@ def told(run: RunDir, monkeypatch: pytest.MonkeyPatch, **jobs: str) -> states.St
         {job_key(job.strip("j"), "it-pack1"): SlurmJob(state) for job, state in jobs.items()},
         time.time(),
     )
-    for module in (states, lost_submissions):
-        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
+    for module in (places, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept, is_obeyed: SITE)
     monkeypatch.setattr(slurm_query, "ask", lambda cluster, keys, fresh_s: answer)
     return states.state_of(run)
 
@@ -170,8 +171,8 @@ def test_slurm_is_asked_once_for_a_lost_submission(
         asked.extend(names)
         return {name: ["7"] for name in names}
 
-    for module in (states, lost_submissions):
-        monkeypatch.setattr(module, "of_run", lambda name, kept: SITE)
+    for module in (places, lost_submissions):
+        monkeypatch.setattr(module, "of_run", lambda name, kept, is_obeyed: SITE)
     monkeypatch.setattr(slurm_submit, "find_by_name", find_by_name)
     lost_submissions.find_submissions((run, {}) for run in lost)
     assert asked == ["it-array1"]
