@@ -5,6 +5,7 @@ Each page says where its facts are declared. A test compares the pages with what
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -215,11 +216,20 @@ def join(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def main() -> None:
+def main(words: list[str]) -> int:
+    """Write the pages; with --check only name those that would change."""
+    pages, stale = write_pages(), []
     FOLDER.mkdir(exist_ok=True)
-    for name, text in write_pages().items():
-        (FOLDER / name).write_text(text)
+    for name, text in pages.items():
+        page = FOLDER / name
+        if not page.is_file() or page.read_text() != text:
+            stale.append(name)
+            if "--check" not in words:
+                page.write_text(text)
+    stale += sorted({path.name for path in FOLDER.iterdir()} - pages.keys())
+    print("\n".join(stale), end="")
+    return 1 if stale and "--check" in words else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

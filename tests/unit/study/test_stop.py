@@ -12,7 +12,7 @@ from rampup.core import processes
 from rampup.errors import SchedulerError
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
-from rampup.runs import state as states
+from rampup.runs import places
 from rampup.runs import submissions as lost_submissions
 from rampup.study import stop
 from rampup.study.members import Study
@@ -34,7 +34,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for module in (states, lost_submissions, stop):
+    for module in (places, lost_submissions, stop):
         monkeypatch.setattr(module, "of_run", lambda name, kept, *more: SITE)
     return calls
 
