@@ -42,8 +42,8 @@ SMALL: dict[str, Any] = {
 CASES: dict[str, dict[str, Any]] = {
     **{f"plain-{ranks}": {"world": ranks} for ranks in (1, 3)},
     "plain-2": {"world": 2, "entry": "jets:Counting"},
-    # a signal is noticed in the next step: in the middle of an epoch; then in the step before the switch, so that this attempt fits the
-    # clusters and the next one begins with the full loss
+    # A signal is noticed in the next step. The first one comes in the middle of an epoch. The
+    # second one lets its attempt fit the clusters, and the next one begins with the full loss.
     "stopped-1": {"world": 1, "attempts": (1, 1, 1), "ends": [2, STEPS * PRETRAINED - 4]},
 }
 
