@@ -3,7 +3,6 @@ jets that do not divide, and equal bit for bit when it is resumed."""
 
 import json
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,9 +42,9 @@ SMALL: dict[str, Any] = {
 CASES: dict[str, dict[str, Any]] = {
     **{f"plain-{ranks}": {"world": ranks} for ranks in (1, 3)},
     "plain-2": {"world": 2, "entry": "jets:Counting"},
-    # in the middle of an epoch; then in the step before the switch, so that this attempt fits the
-    # clusters and the next one begins with the full loss
-    "stopped-1": {"world": 1, "attempts": (1, 1, 1), "ends": [3, STEPS * PRETRAINED - 3]},
+    # A signal is noticed in the next step. The first one comes in the middle of an epoch. The
+    # second one lets its attempt fit the clusters, and the next one begins with the full loss.
+    "stopped-1": {"world": 1, "attempts": (1, 1, 1), "ends": [2, STEPS * PRETRAINED - 4]},
 }
 
 
@@ -127,7 +126,7 @@ def test_the_report_gets_the_embedding_and_where_the_loss_changed(cases: dict[st
     assert len(clusters["truth"]) == len(clusters["points"]) == 12, "those of rank 0"
 
 
-def test_the_third_part_is_counted_at_the_end(cases: dict[str, Case], tmp_path: Path) -> None:
+def test_the_third_part_is_counted_at_the_end(cases: dict[str, Case]) -> None:
     names = [
         row["name"] for row in cases["plain-2"].attempt.events() if row.get("what") == "result"
     ]

@@ -8,6 +8,7 @@ and checkpoints go through the job.
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,9 @@ def train(job: Job, task: Task) -> TrainingResult:
     try:
         training = Training(job, task, world, devices)
         outcome = training.run()
+        results: Mapping[str, Any] = {}
+        if not outcome.stopped:
+            results = task.results(training.compiled.model, training.ranks)
         if world.size > 1:
             keras_setup.mute()
             world.final_barrier()
@@ -79,7 +83,7 @@ def train(job: Job, task: Task) -> TrainingResult:
             raise
         raise cause from None
     if world.rank == 0 and not outcome.stopped:
-        for name, value in task.end(training.compiled.model).items():
+        for name, value in {**results, **task.end(training.compiled.model)}.items():
             job.events.write("result", name=name, value=value)
             say(f"{name}: {value}")
     return outcome

@@ -166,6 +166,13 @@ class Task:
         """
         return None
 
+    def results(self, model: tf_keras.Model, ranks: "Ranks") -> Mapping[str, Any]:
+        """Return facts to print and to keep, computed by all ranks together.
+
+        All ranks call it after the last step.
+        """
+        return {}
+
     def end(self, model: tf_keras.Model) -> Mapping[str, Any]:
         """Return facts to print and to keep, such as a prediction.
 

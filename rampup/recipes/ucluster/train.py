@@ -39,7 +39,6 @@ from rampup.recipes.ucluster.settings import find_jets
 BIN, LABEL = 0, 1
 """Columns of what is known of a jet."""
 ACCURACY = "clustering_accuracy"
-AT_ONCE = 256
 
 
 class UCluster(Task):
@@ -139,15 +138,12 @@ class UCluster(Task):
             assigned=found.distances.argmin(1),
         )
 
-    def end(self, model: keras.Model) -> Mapping[str, Any]:
+    def results(self, model: keras.Model, ranks: Ranks) -> Mapping[str, Any]:
         """Count on the third part of the jets, which no choice was made on."""
         points, known = self.parts[2]
         if not len(points):
             return {}
-        predict = tf.function(lambda points: model(points, training=False), reduce_retracing=True)
-        starts = range(0, len(points), AT_ONCE)
-        batches = [predict(points[low : low + AT_ONCE]).numpy() for low in starts]
-        found = self._cut(np.concatenate(batches))
+        found = self._cut(ranks.predict(ArrayData(points, known)))
         nearest = found.distances.argmin(1)
         pairs = count_pairs(known[:, LABEL], nearest, len(CLASSES), self.settings.clusters)
         bins = found.scores.argmax(1) == known[:, BIN]

@@ -36,7 +36,7 @@ class Watched(UCluster):
         after = model.get_layer("centres").places.numpy()
         found: dict[str, Any] = {"epoch": epoch, "places": after.tolist()}
         found["fitted"] = not np.array_equal(before, after)
-        found["decay"] = float(model.get_layer("gapnet").decay)
+        found["decay"] = float(model.get_layer("gapnet").decay.numpy())
         rank = os.environ["RANK"]
         with open(Path(os.environ["RAMPUP_RUN_DIR"]) / f"fits-{rank}.jsonl", "a") as file:
             file.write(json.dumps(found) + "\n")
