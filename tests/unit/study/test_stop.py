@@ -1,6 +1,7 @@
 """Cancelling a study whose runs share jobs of Slurm, while a sweep still starts some of them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from rampup.errors import SchedulerError
 from rampup.rundir import records
 from rampup.rundir.files import RunDir
 from rampup.runs import places
+from rampup.runs import state as states
 from rampup.runs import submissions as lost_submissions
 from rampup.study import stop
 from rampup.study.members import Study
@@ -70,7 +72,7 @@ def test_the_job_of_a_pack_is_cancelled_beside_a_sweep(
     # the process is our child: once it has ended it is a zombie, as it never is for `cancel`
     monkeypatch.setattr(stop.processes, "is_alive", lambda who: sweep.poll() is None)
     stop.stop_starting(study)
-    assert sweep.poll() is not None
+    assert sweep.wait(timeout=10) == -signal.SIGTERM
     left = [run for run in study.runs() if not states.state_of(run, 0.0).ended]
     assert {run.path for run in left} == {run.path for run in pack}
     stop.cancel_all(left)
