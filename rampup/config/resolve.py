@@ -7,6 +7,7 @@ its relatives call this.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -18,14 +19,16 @@ from rampup.config.clusters import find as find_cluster
 from rampup.config.foreign import apply_config
 from rampup.config.recipes import TYPES, check_required, check_settings, flatten_trainer
 from rampup.config.recipes import load as load_recipe
-from rampup.config.setting_tables import CHECKPOINT, RESOURCES, Table, read_toml
+from rampup.config.setting_tables import CHECKPOINT, PROGRAM, RESOURCES, Table, read_toml
 from rampup.config.synonyms import find_synonym
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
+from rampup.core.program import Pattern, parse_lead_s
 from rampup.core.software import absolute
 from rampup.core.spec import (
     Cluster,
     FunctionInfo,
+    Program,
     RecipeInfo,
     Resources,
     RunSpec,
@@ -44,6 +47,7 @@ FILE_KEYS = (
     "train",
     "checkpoint",
     "resources",
+    "program",
     "cluster",
     "trainer",
 )
@@ -73,6 +77,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """key=value, as typed."""
     options: dict[str, str] = {}
     """Options of the command line that are settings of [resources], as text."""
+    program: dict[str, Value] = {}
+    """Options of the command line that are settings of [program]."""
     slurm: tuple[str, ...] = ()
     """--slurm KEY=VALUE, as typed."""
     on: str | None = None
@@ -107,6 +113,8 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
             settings.put(key, value, file.name if file else "")
     for key, text in request.options.items():
         tables["resources"].put_text(key, text, f"--{key.replace('_', '-')}")
+    for key, given_value in request.program.items():
+        tables["program"].put(key, given_value, f"--{key.replace('_', '-')}")
     if request.smoke:
         apply_smoke(tables, cluster, request.options)
     if request.slurm:
@@ -228,6 +236,7 @@ def make_tables(recipe: RecipeInfo | None, profile: Profile) -> dict[str, Table]
         "train": train,
         "checkpoint": Table("checkpoint", CHECKPOINT),
         "resources": Table("resources", RESOURCES),
+        "program": Table("program", PROGRAM),
         "cluster": site,
     }
 
@@ -375,6 +384,7 @@ def make_spec(
     if resources.time is not None:
         parse_time_limit_s(resources.time)  # refuse now what the launcher could not read
     check_every(kind, tables["checkpoint"])
+    program = make_program(kind, tables["program"], request, table)
     name = clean_name(request.name or table.get("name") or default_name(request, recipe, command))
     return RunSpec(
         name=f"{name}-dev" if request.dev else name,
@@ -383,6 +393,7 @@ def make_spec(
         command=command,
         train=tables["train"].values,
         checkpoint=tables["checkpoint"].values,
+        program=program,
         resources=resources,
         cluster=cluster,
         origins={
@@ -415,6 +426,41 @@ def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
             f"[cluster]: {error}", "`rampup cluster show slurm` lists the keys of a profile"
         ) from None
     return made
+
+
+def make_program(kind: str, table: Table, request: Request, file: Mapping[str, Any]) -> Program:
+    """Return what is asked of the user's program; only a command is one that rampup knows nothing
+    of."""
+    asked = [key for key in table.values if table.origins[f"program.{key}"] != "default"]
+    if asked and kind != "command":
+        origin = table.origins[f"program.{asked[0]}"]
+        raise Refused(
+            f"program.{asked[0]} ({origin}) is for a command; recipes and functions log their "
+            "metrics, save and resume themselves",
+            "leave it out; or run a command: rampup run ... -- python train.py",
+        )
+    program = msgspec.convert(table.values, Program)
+    for text in program.metric:
+        Pattern(text)  # refuse now what no rank could look for
+    if program.stop_lead is not None:
+        parse_lead_s(program.stop_lead)
+    for key in ("stop_lead", "progress", "on_resume"):
+        needed = ("stop_signal",) if key == "stop_lead" else ("stop_signal", "again", "on_resume")
+        if getattr(program, key) and not any(getattr(program, other) for other in needed):
+            raise Refused(
+                f"program.{key} ({table.origins[f'program.{key}']}) has no effect without "
+                f"--{' or --'.join(needed).replace('_', '-')}",
+                "add --stop-signal TERM for a program that saves when it is asked to"
+                + ("" if key == "stop_lead" else ", or --again for one that saves by itself"),
+            )
+    try:
+        words = tuple(shlex.split(program.on_resume))
+    except ValueError as error:
+        raise Refused(
+            f"--on-resume {program.on_resume!r}: {error}", "quote it as for a shell"
+        ) from None
+    words = fill_command(words, request.settings, file.get("train", {}))
+    return msgspec.structs.replace(program, on_resume=shlex.join(words))
 
 
 def check_every(kind: str, table: Table) -> None:

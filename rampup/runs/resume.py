@@ -23,7 +23,7 @@ from rampup.config.setting_tables import RESOURCES, Table
 from rampup.config.targets import lightning as targets
 from rampup.core import software
 from rampup.core.engines import is_target
-from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSpec
+from rampup.core.spec import Cluster, FunctionInfo, Program, RecipeInfo, Resources, RunSpec
 from rampup.errors import Refused
 from rampup.rundir import claims, locks, records, sharing
 from rampup.rundir.files import RunDir
@@ -101,6 +101,7 @@ def build_spec(
         command=tuple(config["command"]),
         train=config["train"],
         checkpoint=config.get("checkpoint", {}),
+        program=msgspec.convert(config.get("program", {}), Program),
         resources=msgspec.convert(resources.values, Resources),
         cluster=cluster,
         origins={**config["origins"], **asked},

@@ -226,8 +226,11 @@ def _typed_words(config: Record, origins: Record) -> list[str]:
             words += [origin] if origin not in words else []
         elif origin == "command line":
             words.append(f"{key if table == 'train' else name}={_as_typed(value)}")
+        elif origin.startswith("--") and value is True:  # a flag
+            words.append(origin)
         elif origin.startswith("--"):
-            each = value if origin == "--slurm" else [_as_typed(value)]
+            is_repeated = origin == "--slurm" or table == "program"
+            each = value if is_repeated and isinstance(value, list) else [_as_typed(value)]
             words += [word for one in each for word in (origin, one)]
     return words
 

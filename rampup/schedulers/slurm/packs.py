@@ -80,7 +80,7 @@ def script(study: str, folder: Path, name: str, spec: RunSpec, count: int, at_on
             "folder": shlex.quote(str(folder)),
             "name": shlex.quote(name),
             "sizes": " ".join(SIZES),
-            "clock": clock(spec.resources.lead_s),
+            "clock": clock(spec.lead_s),
             "exports": "\n".join(
                 f"export {key}={shlex.quote(text)}" for key, text in share.items()
             ),
