@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from rampup.config.targets.downloads import find_download_in
 from rampup.core.finding import Finding, Level
 from rampup.diagnose.checks import machine
 from rampup.diagnose.checks.storage import data_set
@@ -26,7 +27,16 @@ def check(plan: Plan) -> Iterator[Finding]:
 
 def check_itself(plan: Plan) -> Iterator[Finding]:
     """The findings about what was asked for, whatever this machine has."""
-    for one in (trial, size, launcher, device, ranks_and_gpus, precision, program):
+    for one in (
+        trial,
+        *ABOUT_A_COMMAND,
+        size,
+        launcher,
+        device,
+        ranks_and_gpus,
+        precision,
+        program,
+    ):
         yield from one(plan)
 
 
@@ -48,6 +58,30 @@ def trial(plan: Plan) -> Iterator[Finding]:
     if spec.smoke and plan.scheduler.is_here:
         cause = f"--smoke tests a job script, but cluster {spec.cluster.name} has none"
         yield _problem("smoke", cause, "add --on CLUSTER, or try max_steps=1")
+
+
+def command_on_trial(plan: Plan) -> Iterator[Finding]:
+    """--smoke can't shorten a program that it knows nothing of."""
+    if plan.spec.smoke and plan.engine is None:
+        cause = f"--smoke runs the whole command, for {plan.spec.resources.time} at most"
+        remedy = (
+            "give it few steps with an option of its own; only a recipe takes one step and resumes"
+        )
+        yield Finding("smoke", "note", "smoke", cause, remedy)
+
+
+def downloads(plan: Plan) -> Iterator[Finding]:
+    """A script that downloads on nodes without a network, or on several ranks at once."""
+    index = script_index(plan.command) if plan.command else None
+    if index is None or (plan.scheduler.is_here and plan.ranks == 1):
+        return
+    line = find_download_in(Path(plan.spec.cwd) / plan.command[index])
+    if line is not None:
+        where = f"line {line} of {Path(plan.command[index]).name}"
+        why = "every rank does so" if plan.ranks > 1 else "the nodes may have no network"
+        cause = f"the command seems to download ({where}), and {why}"
+        remedy = "download before the run, where there is a network, to a place that all nodes see"
+        yield Finding("downloads", "note", "downloads", cause, remedy)
 
 
 def size(plan: Plan) -> Iterator[Finding]:
@@ -185,6 +219,9 @@ def program(plan: Plan) -> Iterator[Finding]:
             f"script {plan.command[index]!r} does not exist in {cwd}",
             _similar(cwd, plan.command[index]),
         )
+
+
+ABOUT_A_COMMAND = (command_on_trial, downloads)
 
 
 def _may_come_in_the_job(plan: Plan) -> bool:
