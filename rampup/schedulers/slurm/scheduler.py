@@ -134,11 +134,17 @@ class Slurm(Scheduler):
         return arrays.script(study, folder, name, request, count, throttle)
 
     def render_pack(
-        self, study: str, folder: Path, name: str, spec: RunSpec, count: int, at_once: int
+        self,
+        study: str,
+        folder: Path,
+        name: str,
+        spec: RunSpec,
+        starts: Sequence[int],
+        at_once: int,
     ) -> str:
         from rampup.schedulers.slurm import packs
 
-        return packs.script(study, folder, name, spec, count, at_once)
+        return packs.script(study, folder, name, spec, starts, at_once)
 
     def scale(self, spec: RunSpec, at_once: int) -> RunSpec:
         from rampup.schedulers.slurm import packs
