@@ -18,6 +18,7 @@ import msgspec
 
 from rampup.config.setting_tables import read_toml
 from rampup.core import paths as places
+from rampup.core.resources import list_directives
 from rampup.core.spec import Cluster
 from rampup.errors import Refused, nearest
 from rampup.rundir.trust import is_guarded
@@ -29,7 +30,8 @@ LOCAL = "local"
 """The profile of this machine."""
 AUTO = "auto"
 """In place of a name: the profile that fits this machine."""
-MAY_NEED = ("account", "time", "partition", "qos", "mem", "constraint", "reservation")
+MAY_NEED = ("time", *list_directives())
+"""Resources that a profile can ask every run for."""
 
 
 class NotKnownHere(Refused):

@@ -23,6 +23,7 @@ from rampup.config.setting_tables import RESOURCES, Table
 from rampup.config.targets import lightning as targets
 from rampup.core import software
 from rampup.core.engines import is_target
+from rampup.core.resources import list_asked
 from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSpec
 from rampup.errors import Refused
 from rampup.rundir import claims, locks, records, sharing
@@ -43,16 +44,7 @@ from rampup.runs.state import state_for_sure
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.base import JobRef
 
-OF_A_SITE = (
-    "partition",
-    "account",
-    "qos",
-    "reservation",
-    "constraint",
-    "exclude",
-    "software",
-    "slurm",
-)
+OF_A_SITE = {name for name, asked in list_asked().items() if asked.of_site}
 """Resources that mean nothing on another cluster."""
 RANKS = {"nodes", "tasks_per_node"}
 """Options that ask for ranks."""

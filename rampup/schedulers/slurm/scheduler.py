@@ -100,10 +100,10 @@ class Slurm(Scheduler):
 
     def find_unsaid(self, spec: RunSpec, run_dir: Path) -> list[str]:
         from rampup.schedulers.slurm.check import TRY_ID
-        from rampup.schedulers.slurm.sbatch_options import options_of
+        from rampup.schedulers.slurm.sbatch_options import DIRECTIVES, options_of
 
         given = options_of(spec, run_dir, TRY_ID)
-        return [key for key in spec.cluster.needs if key not in given]
+        return [key for key in spec.cluster.needs if DIRECTIVES.get(key, key) not in given]
 
     def survey(self, cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
         from rampup.schedulers.slurm.survey import survey
