@@ -134,7 +134,7 @@ def list_to_resume(selection: Selection) -> list[RunDir]:
     if not found:
         name = selection.study.name
         raise Refused(f"study {name} has no run to resume", f"rampup list --study {name}")
-    return found
+    return found[::-1]  # as they were started
 
 
 def refuse_for_one_only(follow: bool, as_json: bool) -> None:
