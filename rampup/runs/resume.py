@@ -24,7 +24,14 @@ from rampup.config.targets import lightning as targets
 from rampup.core import software
 from rampup.core.engines import is_target
 from rampup.core.resources import list_asked
-from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSpec
+from rampup.core.spec import (
+    Cluster,
+    FunctionInfo,
+    RecipeInfo,
+    Resources,
+    RunSpec,
+    rename_old_keys,
+)
 from rampup.errors import Refused
 from rampup.rundir import claims, locks, records, sharing
 from rampup.rundir.files import RunDir
@@ -72,7 +79,8 @@ def rebuild_spec(
 def build_spec(
     run: RunDir, config: Record, on: str | None, options: dict[str, str], slurm: tuple[str, ...]
 ) -> RunSpec:
-    cluster = load_cluster(on) if on else msgspec.convert(config["cluster"], Cluster)
+    kept_cluster = rename_old_keys(config["cluster"])
+    cluster = load_cluster(on) if on else msgspec.convert(kept_cluster, Cluster)
     resources = Table("resources", RESOURCES)
     kept = {key: value for key, value in config["resources"].items() if key in RESOURCES}
     if cluster.name != config["cluster"]["name"]:

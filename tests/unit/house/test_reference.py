@@ -59,7 +59,7 @@ EDITS = {
         "    'linger_s': Setting('int', 3, 'seconds to linger', low=1),\n",
     ),
     "core/spec.py": (
-        "    env: dict[str, str] = {}",
+        "    variables: dict[str, str] = {}",
         '    rack: str | None = None\n    """the rack that runs prefer"""\n',
     ),
     "diagnose/why/problems.toml": (
