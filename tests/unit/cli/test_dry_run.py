@@ -86,6 +86,19 @@ def test_what_this_machine_lacks_is_named_and_not_refused(
     assert any("rampup fetch mnist" in words for words in plan["refused"])
 
 
+def test_a_program_that_only_the_site_has(laptop: Path) -> None:
+    """Many laptops have a python3 and no python."""
+    (laptop / "train.py").write_text("pass\n")
+    argv = ["--on", "archer2", "--dry-run"]
+    own = ("python", "train.py")
+    shown = CliRunner().invoke(command, argv, obj=own, standalone_mode=False)
+    assert shown.return_value == 0 and "#SBATCH --nodes=1" in shown.stdout
+    assert "would be refused: no program 'python'" in shown.stderr
+    own = ("python", "trian.py")
+    with pytest.raises(Refused, match=r"script 'trian\.py' does not exist"):
+        CliRunner().invoke(command, argv, obj=own, standalone_mode=False, catch_exceptions=False)
+
+
 def test_a_request_that_is_wrong_everywhere_is_refused(laptop: Path) -> None:
     with pytest.raises(Refused, match="allows 1 to 128"):
         dry_run("--on", "archer2", "--tasks-per-node", "129")
