@@ -232,11 +232,14 @@ def run_here(
 ) -> int:
     cpus = machine.cpus().allowed
     todo = [with_share(member, cpus, at_once) for member in waiting(members)]
+    screen = follow.StudyScreen()
+    tell = (lambda text: None) if as_json else screen.say
     with SharedCode(study.root, study.name) as code:
-        here = Here(study, code, at_once, (lambda text: None) if as_json else output.say)
+        here = Here(study, code, at_once, tell, screen.update)
         here.make_all(todo, Ids(study.root), interrupted)
         stdin.keep()  # several runs can't share it
         here.go(interrupted)
+    screen.line.clear()
     found = members_of(study, [member.point for member in members])
     now = [replace(member, known=here.as_known(member.known)) for member in found]
     if as_json:
