@@ -59,7 +59,7 @@ class Listing(Struct, frozen=True):
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_name)
-@click.option("--name", "named", metavar="NAME", help="The same as NAME.")
+@click.option("--name", "named", metavar="NAME", help="Only runs of this name, as with NAME.")
 @click.option("--all", "show_all", is_flag=True, help=f"All runs, not only the newest {SHOWN}.")
 @click.option(
     "-n",

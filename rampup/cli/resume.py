@@ -69,8 +69,8 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """Resume a run that was stopped, failed or ran out of time. RUN is an id or a unique prefix;
-    there is no default.
+    """Resume a run that was stopped, failed or ran out of time. RUN is an id or its first letters,
+    a job id, a name that only one run has, or a path; there is no default.
 
     \b
     rampup resume 3kx9ab

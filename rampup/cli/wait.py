@@ -33,8 +33,8 @@ POLL_S = 0.2
 )
 @json_option
 def command(run: str | None, study: str | None, timeout: float | None, as_json: bool) -> int:
-    """Wait until a run ends; the exit code says how. RUN is an id or a prefix of one (default: the
-    latest run of this directory)."""
+    """Wait until a run ends; the exit code says how. RUN is an id or its first letters, a job id, a
+    name or a path (default: the latest run of this directory)."""
     selection = select([run], study)
     if study is None and not as_json:
         output.say(title(selection.named[0]))
