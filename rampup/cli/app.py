@@ -124,7 +124,8 @@ def restyle(error: click.ClickException, words: Sequence[str]) -> RampupError:
     context = error.ctx if isinstance(error, click.UsageError) else None
     verb = [word for word in words[:1] if word in VERBS]  # an error of the parser has no context
     path = context.command_path if context else " ".join(["rampup", *verb])
-    message, hint = error.format_message().rstrip("."), f"{path} --help"
+    # click lists choices one below the other
+    message, hint = " ".join(error.format_message().split()).rstrip("."), f"{path} --help"
     if isinstance(error, click.NoSuchOption):
         message = f"no such option: {error.option_name}"
         hint = suggest_option(error) or f"{hint} lists the options"

@@ -90,8 +90,8 @@ def command(
     as_json: bool,
     **resources: str | None,
 ) -> int:
-    """Resume runs that were stopped, failed or ran out of time. RUN is an id or a unique prefix;
-    there is no default.
+    """Resume runs that were stopped, failed or ran out of time. RUN is an id or its first letters,
+    a job id, a name that only one run has, or a path; there is no default.
 
     \b
     rampup resume 3kx9ab

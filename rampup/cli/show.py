@@ -65,8 +65,8 @@ def command(
     verify: bool,
     as_json: bool,
 ) -> int:
-    """One run: its state, progress, numbers, place and settings. RUN is an id or a prefix of one, a
-    job id or a name (default: the latest run of this directory)."""
+    """Show one run: its state, progress, numbers, place and settings. RUN is an id or its first
+    letters, a job id, a name or a path (default: the latest run of this directory)."""
     found = runs.find_to_read(run)
     if explain_unreadable(found, as_json):
         return 0
