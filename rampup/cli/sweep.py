@@ -26,7 +26,7 @@ from rampup.cli.run import (
     resource_options,
 )
 from rampup.cli.selection import report_states, worst_exit_code
-from rampup.config.resolve import PLACE
+from rampup.config.program import PLACE
 from rampup.core import stdin
 from rampup.core.metrics import lower_is_better
 from rampup.core.spec import Share

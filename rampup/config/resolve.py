@@ -7,7 +7,6 @@ its relatives call this.
 """
 
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -17,18 +16,17 @@ import msgspec
 from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
 from rampup.config.foreign import apply_config
+from rampup.config.program import fill_command, make_program
 from rampup.config.recipes import TYPES, check_required, check_settings, flatten_trainer
 from rampup.config.recipes import load as load_recipe
 from rampup.config.setting_tables import CHECKPOINT, PROGRAM, RESOURCES, Table, read_toml
 from rampup.config.synonyms import find_synonym
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
-from rampup.core.program import Pattern, parse_lead_s
 from rampup.core.software import absolute
 from rampup.core.spec import (
     Cluster,
     FunctionInfo,
-    Program,
     RecipeInfo,
     Resources,
     RunSpec,
@@ -64,8 +62,6 @@ SHELL = re.compile(r"(ba|da|k|z)?sh")
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*")
 STARTERS = ("torch.distributed.run", "torch.distributed.launch", "cProfile", "coverage", "pdb")
 """Modules that start a script, which has the better name."""
-PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
-"""Where the value of a setting stands in a command."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,25 +203,6 @@ def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -
             "rampup recipe list",
         )
     return str(name)
-
-
-def fill_command(
-    command: tuple[str, ...], settings: Sequence[str], own: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """{key} becomes the value of that setting, as it was typed; any other brace is the command's
-    own."""
-    typed = {
-        key: text for key, equals, text in (each.partition("=") for each in settings) if equals
-    }
-    texts = {key: write_value(value) for key, value in own.items()} | typed
-    return tuple(PLACE.sub(lambda found: texts.get(found[1], found[0]), word) for word in command)
-
-
-def write_value(value: Any) -> str:
-    """Return a value of a file as it would be typed."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def make_tables(recipe: RecipeInfo | None, profile: Profile) -> dict[str, Table]:
@@ -384,7 +361,7 @@ def make_spec(
     if resources.time is not None:
         parse_time_limit_s(resources.time)  # refuse now what the launcher could not read
     check_every(kind, tables["checkpoint"])
-    program = make_program(kind, tables["program"], request, table)
+    program = make_program(kind, tables["program"], request.settings, table)
     name = clean_name(request.name or table.get("name") or default_name(request, recipe, command))
     return RunSpec(
         name=f"{name}-dev" if request.dev else name,
@@ -426,41 +403,6 @@ def overridden(cluster: Cluster, values: Mapping[str, Value]) -> Cluster:
             f"[cluster]: {error}", "`rampup cluster show slurm` lists the keys of a profile"
         ) from None
     return made
-
-
-def make_program(kind: str, table: Table, request: Request, file: Mapping[str, Any]) -> Program:
-    """Return what is asked of the user's program; only a command is one that rampup knows nothing
-    of."""
-    asked = [key for key in table.values if table.origins[f"program.{key}"] != "default"]
-    if asked and kind != "command":
-        origin = table.origins[f"program.{asked[0]}"]
-        raise Refused(
-            f"program.{asked[0]} ({origin}) is for a command; recipes and functions log their "
-            "metrics, save and resume themselves",
-            "leave it out; or run a command: rampup run ... -- python train.py",
-        )
-    program = msgspec.convert(table.values, Program)
-    for text in program.metric:
-        Pattern(text)  # refuse now what no rank could look for
-    if program.stop_lead is not None:
-        parse_lead_s(program.stop_lead)
-    for key in ("stop_lead", "progress", "on_resume"):
-        needed = ("stop_signal",) if key == "stop_lead" else ("stop_signal", "again", "on_resume")
-        if getattr(program, key) and not any(getattr(program, other) for other in needed):
-            raise Refused(
-                f"program.{key} ({table.origins[f'program.{key}']}) has no effect without "
-                f"--{' or --'.join(needed).replace('_', '-')}",
-                "add --stop-signal TERM for a program that saves when it is asked to"
-                + ("" if key == "stop_lead" else ", or --again for one that saves by itself"),
-            )
-    try:
-        words = tuple(shlex.split(program.on_resume))
-    except ValueError as error:
-        raise Refused(
-            f"--on-resume {program.on_resume!r}: {error}", "quote it as for a shell"
-        ) from None
-    words = fill_command(words, request.settings, file.get("train", {}))
-    return msgspec.structs.replace(program, on_resume=shlex.join(words))
 
 
 def check_every(kind: str, table: Table) -> None:

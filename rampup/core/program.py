@@ -80,7 +80,7 @@ class Program(Struct, frozen=True, kw_only=True):
 
     @property
     def resumes_itself(self) -> bool:
-        """Whether a time limit is no reason to look for checkpoints of rampup."""
+        """Whether it continues after a time limit without checkpoints of rampup."""
         return self.again or self.stop_signal is not None
 
 

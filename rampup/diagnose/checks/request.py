@@ -62,6 +62,22 @@ def command_on_trial(plan: Plan) -> Iterator[Finding]:
         yield Finding("smoke", "note", "smoke", cause, remedy)
 
 
+def second_life(plan: Plan) -> Iterator[Finding]:
+    """Where nobody signals a program, or starts it again, options that ask for it are mistakes."""
+    program = plan.spec.program
+    if program.stop_signal and not plan.scheduler.signals_programs:
+        yield _problem(
+            "stop signal",
+            f"--stop-signal: {plan.scheduler.title} signals no program",
+            "leave it out; rampup.init() and run.should_stop work there",
+        )
+    if program.again and not plan.scheduler.restarts_at_limit:
+        cause = f"--again has no effect on {plan.scheduler.title}: no time limit starts a run again"
+        yield Finding(
+            "again", "note", "again", cause, "rampup resume continues a run that timed out"
+        )
+
+
 def downloads(plan: Plan) -> Iterator[Finding]:
     """A script that downloads on nodes without a network, or on several ranks at once."""
     index = script_index(plan.command) if plan.command else None
@@ -225,7 +241,7 @@ def _find_program(plan: Plan) -> str | None:
     return shutil.which(str(Path(plan.spec.cwd) / first) if "/" in first else first)
 
 
-ABOUT_A_COMMAND = (command_on_trial, downloads)
+ABOUT_A_COMMAND = (command_on_trial, second_life, downloads)
 
 
 def _may_come_in_the_job(plan: Plan) -> bool:

@@ -108,6 +108,14 @@ class Processes:
         return flags is not None and bool(int(flags[1], 8) & WRITABLE)
 
 
+def find_executable(pid: int) -> str:
+    """Return the path of the program that a process runs; empty where it is not known."""
+    try:
+        return os.readlink(PROC / str(pid) / "exe")
+    except OSError:
+        return ""
+
+
 def may_hold_metrics(name: str) -> bool:
     return EVENTS_NAME in name or name in (CSV_NAME, STATE_NAME)
 
@@ -181,28 +189,33 @@ class OwnFiles:
         return is_here and began >= int(self._started) and pid in self._processes.ever
 
     def _others_here(self) -> bool:
-        """Whether another process of this user works in the same directory."""
+        """Whether another program of this kind works in the same directory: one of Python, or the
+        same as ours."""
         cwd = str(self._roots[0])
+        own = {find_executable(pid) for pid in self._processes.now}
         for name in os.listdir(PROC):
             if name.isdigit() and int(name) not in self._processes.now:
                 try:
                     place = os.readlink(PROC / name / "cwd")
                 except OSError:
                     continue
+                executable = find_executable(int(name))
+                alike = executable in own or os.path.basename(executable).startswith("python")
                 inside = place == cwd or place.startswith(f"{cwd}/")
-                if inside and not self._is_shell(int(name)):
+                if inside and alike and not self._is_rampup(int(name)):
                     return True
         return False
 
-    def _is_shell(self, pid: int) -> bool:
-        """Whether it only waits, as rampup and the shell of a terminal do: they write no metrics."""
+    def _is_rampup(self, pid: int) -> bool:
+        """Whether it is a part of rampup, which writes no metrics of a program there."""
         try:
-            words = (PROC / str(pid) / "cmdline").read_bytes()
+            words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
         except OSError:
             return True
-        program = os.path.basename(words.partition(b"\0")[0]).lstrip(b"-")
-        is_rampup = b"rampup" in words or os.fsencode(self._run.path) in words
-        return program in (b"bash", b"sh", b"zsh", b"fish", b"dash", b"tmux") or is_rampup
+        run = os.fsencode(self._run.path)
+        return run in words or any(
+            word.startswith(b"rampup.") or os.path.basename(word) == b"rampup" for word in words[:4]
+        )
 
     def _others_run(self, path: Path) -> bool:
         """Whether another run with the same directory was there while the file was written, on

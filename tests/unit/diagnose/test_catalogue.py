@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rampup.config.clusters import load
 from rampup.core import hardware
 from rampup.core.finding import Finding
-from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
+from rampup.core.spec import Cluster, Program, RecipeInfo, Resources, RunSpec
 from rampup.datasets.sets import MNIST
 from rampup.diagnose import doctor as catalogue
 from rampup.diagnose.checks import machine, request, storage
@@ -483,6 +483,20 @@ def test_a_script_that_seems_to_download_is_noticed(tmp_path: Path) -> None:
     assert notes_on(here, tmp_path, text) == []
     assert notes_on(SCRIPT, tmp_path, text.replace("True", "False")) == []
     assert notes_on(SCRIPT, tmp_path, "not python at all") == []
+
+
+def test_a_second_life_that_nobody_gives_is_a_mistake(tmp_path: Path) -> None:
+    program = Program(stop_signal="TERM", again=True)
+    found = {}
+    for name in ("local", "spark", "site"):
+        cluster = SLURM if name == "site" else load(name)
+        plan = outline_plan(replace(SCRIPT, program=program, cluster=cluster), tmp_path)
+        found[name] = [(one.topic, one.level) for one in request.second_life(plan)]
+    assert found == {
+        "local": [("again", "note")],
+        "spark": [("stop signal", "problem"), ("again", "note")],
+        "site": [],
+    }
 
 
 def test_a_trial_of_a_command_says_that_all_of_it_runs(tmp_path: Path) -> None:
