@@ -1,15 +1,17 @@
 """The rows of a run as a table that fits a terminal.
 
 Rank 0 writes `epoch=3/20 step=300 train_loss=0.07` into its log, for grep and for Slurm's log. On a
-terminal follow.py hands these lines to a RowTable. Columns that do not fit are left out; all of them
-are in metrics.jsonl.
+terminal follow.py hands these lines to a RowTable. Your own loop writes such a line only twice a
+minute: its epochs are read from metrics.jsonl. Columns that do not fit are left out; all of them are
+in that file.
 """
 
+import json
 import re
 from typing import Any
 
 from rampup.cli import output, width
-from rampup.core.metrics import lower_is_better
+from rampup.core.metrics import PLACE, is_number, lower_is_better
 
 ROW = re.compile(r"(?:epoch=\S+ )?step=\d+(?: [^=]+=\S+)*")
 FIELD = re.compile(r"(?:^| )([^=]+)=(\S+)")
@@ -35,6 +37,62 @@ def parse_row(line: str) -> Row | None:
     if "epoch" in found:
         del found["step"]
     return found
+
+
+class EpochRows:
+    """The last row of each epoch of your own loop, from what is written to metrics.jsonl."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+        self.last: dict[str, Any] | None = None
+        """The newest row; its epoch may continue."""
+
+    def add(self, data: bytes) -> list[dict[str, Any]]:
+        """Take what was written, and return the last row of every epoch that has ended."""
+        lines, newline, self.rest = (self.rest + data).rpartition(b"\n")
+        if not newline:
+            return []
+        *before, newest = lines.split(b"\n")
+        ended = []
+        for line in (*(before if self._is_new(newest) else []), newest):
+            row = parse_metrics(line)
+            if row is None:
+                continue
+            if self.last is not None and row["epoch"] != self.last["epoch"]:
+                ended.append(self.last)
+            self.last = row
+        return ended
+
+    def _is_new(self, line: bytes) -> bool:
+        """Tell whether an epoch has begun; else a thousand rows of one epoch need one look."""
+        row = parse_metrics(line)
+        return self.last is None or row is None or row["epoch"] != self.last["epoch"]
+
+
+def parse_metrics(line: bytes) -> dict[str, Any] | None:
+    """Return a row of metrics.jsonl that belongs to a whole epoch; None for any other."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    epoch = row.get("epoch") if isinstance(row, dict) else None
+    return row if is_number(epoch) and epoch == int(epoch) else None
+
+
+def format_epoch(row: dict[str, Any], epochs: str) -> Row:
+    """Return a row of metrics as rank 0 would write it; `epochs` is their number, or empty."""
+    number = f"{row['epoch']:g}"
+    found = {"epoch": f"{number}/{epochs}" if epochs else number}
+    for name, value in row.items():
+        if name != "epoch" and name not in PLACE:
+            found[name] = format_value(value)
+    return found
+
+
+def format_value(value: Any) -> str:
+    if not is_number(value):
+        return "nan" if value is None else str(value)
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def is_within_epoch(row: Row) -> bool:
