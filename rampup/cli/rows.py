@@ -15,6 +15,8 @@ from rampup.core.metrics import PLACE, is_number, lower_is_better
 
 ROW = re.compile(r"(?:epoch=\S+ )?step=\d+(?: [^=]+=\S+)*")
 FIELD = re.compile(r"(?:^| )([^=]+)=(\S+)")
+EPOCH = re.compile(rb'(?<!\\)"epoch":\s*(\d+)(?:\.0)?[,}]')
+"""A whole epoch in a line of metrics.jsonl."""
 NAMES = {"samples_s": "samples/s", "epoch_s": "took", "eta_s": "left"}
 """What people read in place of the names for machines."""
 LONGEST_NAME = 20
@@ -40,33 +42,29 @@ def parse_row(line: str) -> Row | None:
 
 
 class EpochRows:
-    """The last row of each epoch of your own loop, from what is written to metrics.jsonl."""
+    """The last row of each epoch of your own loop, from what is written to metrics.jsonl. A loop may
+    write a thousand rows in a second: only those that are shown are parsed."""
 
     def __init__(self) -> None:
-        self.rest = b""
-        self.last: dict[str, Any] | None = None
+        self.rest = self.newest = self.epoch = b""
+
+    @property
+    def last(self) -> dict[str, Any] | None:
         """The newest row; its epoch may continue."""
+        return parse_metrics(self.newest)
 
     def add(self, data: bytes) -> list[dict[str, Any]]:
         """Take what was written, and return the last row of every epoch that has ended."""
-        lines, newline, self.rest = (self.rest + data).rpartition(b"\n")
-        if not newline:
-            return []
-        *before, newest = lines.split(b"\n")
+        lines, _, self.rest = (self.rest + data).rpartition(b"\n")
         ended = []
-        for line in (*(before if self._is_new(newest) else []), newest):
-            row = parse_metrics(line)
-            if row is None:
+        for line in lines.split(b"\n"):
+            found = EPOCH.search(line)
+            if found is None:
                 continue
-            if self.last is not None and row["epoch"] != self.last["epoch"]:
-                ended.append(self.last)
-            self.last = row
-        return ended
-
-    def _is_new(self, line: bytes) -> bool:
-        """Tell whether an epoch has begun; else a thousand rows of one epoch need one look."""
-        row = parse_metrics(line)
-        return self.last is None or row is None or row["epoch"] != self.last["epoch"]
+            if found[1] != self.epoch:
+                ended.append(self.newest)
+            self.epoch, self.newest = found[1], line
+        return [row for line in ended if (row := parse_metrics(line)) is not None]
 
 
 def parse_metrics(line: bytes) -> dict[str, Any] | None:
@@ -75,8 +73,7 @@ def parse_metrics(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line)
     except ValueError:
         return None
-    epoch = row.get("epoch") if isinstance(row, dict) else None
-    return row if is_number(epoch) and epoch == int(epoch) else None
+    return row if isinstance(row, dict) and is_number(row.get("epoch")) else None
 
 
 def format_epoch(row: dict[str, Any], epochs: str) -> Row:
