@@ -99,11 +99,6 @@ def say_path(label: str, path: Path) -> None:
     say(fit_path(label, path, sys.stderr))
 
 
-def write_path(label: str, path: Path) -> None:
-    """Print a line of the answer that ends with a path."""
-    write(fit_path(label, path, sys.stdout))
-
-
 def fit_path(label: str, path: Path, stream: Any) -> str:
     room = width.columns(stream)
     left = room if room is None else room - width.measure(label)

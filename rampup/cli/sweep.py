@@ -321,7 +321,8 @@ def describe_plan(study: Study, members: Sequence[Member]) -> dict[str, Any]:
 
 def scripts_of(study: Study, todo: Sequence[Member], way: Way) -> list[str]:
     folder, name = study.folder / f"{way.kind}-N", f"{study.name}-ID"
-    return [way.script(study, folder, name, batch) for batch in way.batches(todo, study.root)]
+    batches = way.batches(todo, study.root)
+    return [way.script(study, folder, name, batch, [1] * len(batch.members)) for batch in batches]
 
 
 def show_points(members: Sequence[Member]) -> None:
