@@ -185,7 +185,8 @@ def test_a_sweep_over_a_command_is_sorted_by_what_it_prints(cli: Any) -> None:
         """)
     cli("sweep", "rampup.toml", "lr=0.3,0.1,0.2")
     rows = cli.json("list", "--study", "three", "--sort", "loss", "--columns", "lr,loss")
-    assert [(row["lr"], row["loss"]) for row in rows] == [(0.1, 0.1), (0.2, 0.2), (0.3, 0.3)]
+    shown = [row["columns"] for row in rows]
+    assert [(row["lr"], row["loss"]) for row in shown] == [(0.1, 0.1), (0.2, 0.2), (0.3, 0.3)]
     run = rows[0]["id"]
     assert "last: loss 0.1" in cli("show", run).stdout
     page = cli.cwd / "page.html"

@@ -34,8 +34,9 @@ class Recorder:
 
     @property
     def retired(self) -> bool:
-        """Whether the program writes its own metrics, through rampup."""
-        if not self._retired and self._attempt.settings_file.exists():
+        """Whether the program writes its own metrics: `rampup.init()` opens the same file."""
+        is_taken = self._metrics is None and self._attempt.metrics_file.exists()
+        if not self._retired and (is_taken or self._attempt.settings_file.exists()):
             self.close()
             self._retired = True
         return self._retired

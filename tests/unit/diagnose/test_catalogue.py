@@ -468,7 +468,7 @@ def notes_on(spec: RunSpec, tmp_path: Path, text: str) -> list[tuple[str, str]]:
     plan = outline_plan(replace(spec, cwd=str(tmp_path)), tmp_path)
     found = [*request.command_on_trial(plan), *request.downloads(plan)]
     assert all(finding.level == "note" and finding.remedy for finding in found)
-    return [(finding.topic, finding.cause) for finding in found]
+    return [(finding.id, finding.cause) for finding in found]
 
 
 def test_a_script_that_seems_to_download_is_noticed(tmp_path: Path) -> None:
@@ -491,7 +491,7 @@ def test_a_second_life_that_nobody_gives_is_a_mistake(tmp_path: Path) -> None:
     for name in ("local", "spark", "site"):
         cluster = SLURM if name == "site" else load(name)
         plan = outline_plan(replace(SCRIPT, program=program, cluster=cluster), tmp_path)
-        found[name] = [(one.topic, one.level) for one in request.second_life(plan)]
+        found[name] = [(one.id, one.level) for one in request.second_life(plan)]
     assert found == {
         "local": [("again", "note")],
         "spark": [("stop signal", "problem"), ("again", "note")],
