@@ -238,12 +238,19 @@ def fit_cell(cell: str, room: int) -> str:
     return cell if short == plain else cell.replace(plain, short)
 
 
+QUOTED = "\n  "
+"""What precedes each line of a log in a message. Other line breaks come from values: they are escaped."""
+
+
 def fail(error: RampupError) -> NoReturn:
     """Print what failed and a hint, and exit with the error's code. RAMPUP_DEBUG shows the
     traceback."""
     if os.environ.get("RAMPUP_DEBUG"):
         raise error
-    say(f"{paint('error:', RED, sys.stderr)} {error.message}")
+    first, *quoted = error.message.split(QUOTED)
+    say(f"{paint('error:', RED, sys.stderr)} {first}")
+    for line in quoted:
+        say(f"  {line}")
     if error.hint:
         say(f"{paint('hint:', BOLD, sys.stderr)} {error.hint}")
     sys.exit(error.exit_code)
