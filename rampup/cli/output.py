@@ -180,13 +180,15 @@ def count_fitting(head: Sequence[str], rows: Sequence[Sequence[str]], room: int 
     return count
 
 
-def fold_column(head: Sequence[str], rows: list[list[str]], room: int) -> list[list[str]]:
+def fold_column(
+    head: Sequence[str], rows: Sequence[Sequence[str]], room: int
+) -> Sequence[Sequence[str]]:
     """Return rows whose last cell fits; what does not fit stands in further rows below it."""
     before = measure_columns([measure_cells(row[:-1]) for row in (head, *rows)])
     left = room - sum(before) - 2 * len(before)
     if left < LEAST_TEXT:
         return rows
-    folded = []
+    folded: list[list[str]] = []
     for *cells, text in rows:
         first, *more = width.fold(text, left).split("\n")
         folded += [[*cells, first], *([*[""] * len(cells), line] for line in more)]
