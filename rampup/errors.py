@@ -144,3 +144,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
     listed = ", ".join(close if close and len(names) > MOST_LISTED else names) or "none"
     return f"did you mean {close[0]}? known: {listed}" if close else f"known: {listed}"
+
+
+def undefined(task: object, method: str, hint: str) -> RampupError:
+    """Return the error for a method that a task must define and does not."""
+    return RampupError(f"{type(task).__name__} has no {method}()", hint)
