@@ -14,7 +14,7 @@ from typing import Any
 from rampup.cli import output, width
 from rampup.cli.rows import Row, RowTable, clock_time, is_within_epoch, parse_row
 from rampup.core.harmless import escape_line
-from rampup.core.metrics import is_number
+from rampup.core.metrics import is_number, progress_of
 
 DRAW_EVERY_S = 1.0
 ROW_EVERY_S = 0.9
@@ -101,15 +101,6 @@ class Progress:
         if more <= 0:
             return clock_time(0)
         return clock_time(more / rate) if rate else "-:--"
-
-
-def progress_of(beat: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return what is done and what there is to do: in steps, or in epochs where only their number
-    is known."""
-    for done, total in (("step", "steps"), ("epoch", "epochs")):
-        if is_number(beat.get(done)) and is_number(beat.get(total)) and beat[total] > 0:
-            return beat[done], beat[total]
-    return (beat["step"] if is_number(beat.get("step")) else None), None
 
 
 def format_place(beat: dict[str, Any]) -> str:

@@ -104,7 +104,8 @@ def test_no_row_wraps(cli: Cli, columns: int) -> None:
     see("show", "--all")
     see("show", "--history")
     assert any("zzz" in line for line in see("why").lines)
-    see("sweep", f"{setting}=1,2", "--name", LONG, "--", "python", good, "{" + setting + "}")
+    seen = see("sweep", f"{setting}=1,2", "--name", LONG, "--", "python", good, f"{{{setting}}}")
+    assert any(re.match(r"[01] of 2 ended  epoch \d/9 ", line) for line in seen.drawn), "it moves"
     see("list", "--study", LONG[:40])
 
 
