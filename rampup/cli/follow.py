@@ -73,7 +73,7 @@ def follow(
 ) -> None:
     """Show a run until it ends, or until the user interrupts. `waits_for` says what a run waits
     for that has not begun."""
-    tail, attempt = Tail(Path()), None
+    tail, rows, attempt = Tail(Path()), Tail(Path()), None
     later = time.monotonic() + AT_FIRST_S
     while not interrupted:
         more = is_running()  # asked before reading: what is written until the end is not missed
@@ -81,7 +81,9 @@ def follow(
         is_new = newest is not None and (attempt is None or newest.number != attempt.number)
         if newest is not None and is_new and is_current(run, newest):
             attempt, tail = newest, Tail(newest.rank_log(0))
+            rows = Tail(newest.metrics_file if screen.wants_metrics else Path())
         screen.show(tail.read())
+        screen.show_metrics(rows.read())
         if screen.line.is_due():
             beat = read_json(attempt.progress_file) if attempt else {}
             words = describe_start(attempt, beat, screen.is_engine) if attempt else waits_for()
@@ -89,6 +91,8 @@ def follow(
         if not more:
             while printed := tail.read():
                 screen.show(printed)
+            while written := rows.read():
+                screen.show_metrics(written)
             break
         time.sleep(POLL_S if time.monotonic() < later else LATER_POLL_S)
     screen.close()

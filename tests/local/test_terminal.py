@@ -38,6 +38,10 @@ def test_your_own_loop_is_seen_from_its_first_row_on(
     assert len(set(lines)) == len(lines), "it moves"
     heads = [index for index, line in enumerate(seen.drawn) if "train_loss" in line]
     assert heads and heads[0] < seen.drawn.index(lines[-1]), "the first row came early"
+    rows = [line.split()[0] for line in seen.lines if re.match(r" *\d+(/30)? ", line)]
+    if epoch:
+        assert 3 <= len(rows) < 30 and len(set(rows)) == len(rows), "an epoch is shown once"
+        assert (rows[0], rows[-1]) == ("1/30", "30/30")
 
 
 def test_a_log_gets_the_first_row_and_no_flood(cli: Cli) -> None:
