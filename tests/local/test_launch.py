@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -356,7 +357,13 @@ def test_an_error_after_init_is_not_recorded_as_a_good_end(cli: Any) -> None:
     assert "raise ValueError('bad lr')" in done.stderr, "the traceback of the rank shows its line"
     run = newest(cli)
     assert run.attempt(1).event("end") is None
-    assert "ValueError: bad lr" in cli("why", run.id).stdout
+    why = cli("why", run.id).stdout
+    assert re.search(r"ValueError: bad lr, at main\.py:\d+\n", why)
+    assert re.search(r"hint: correct main\.py:\d+, then call rampup\.launch again\n", why)
+    cli.script("pass", "main.py")
+    done = cli("resume", run.id, "--code", "current", check=100)
+    assert "note: the function stays as it was launched" in done.stderr
+    assert "ValueError: bad lr" in done.stdout + done.stderr
 
 
 def test_ranks_join_by_torch_distributed(cli: Any) -> None:
