@@ -192,6 +192,7 @@ def describe_failure(run: RunDir, state: State) -> RunFailed:
         rank=state.failed_rank,
         error=error,
     )
-    if failed.traceback:
+    is_explained = bool(error.get("hint")) and not failed.file
+    if failed.traceback and not is_explained:  # one with a hint and no line has only our frames
         failed.add_note(f"rank {failed.rank}:\n{failed.traceback.rstrip()}")
     return failed

@@ -27,6 +27,7 @@ from rampup.runtime import failure
 from rampup.runtime.context import read_context
 from rampup.runtime.quick_exit import exit_now
 
+from rampup.runtime.storage import guard_writes
 TERMINATED = 128 + signal.SIGTERM
 """How rampup.init() lets a rank end that gets SIGTERM and does not look at should_stop."""
 
@@ -52,12 +53,15 @@ def main(arguments: list[str]) -> int:
     try:
         value = call.function(*call.args, **call.kwargs)
     except SystemExit as asked:
-        return end_as_asked(asked, attempt, context.rank)
+        if asked.code not in (None, 0):
+            return end_as_asked(asked, attempt, context.rank)
+        value = None
     except BaseException as error:
         return report_exception(error, attempt, context.rank)
     if context.rank == 0:
         try:
-            write_result(attempt, run.id, value)
+            with guard_writes(attempt.result_file):
+                write_result(attempt, run.id, value)
         except Exception as error:
             return failure.report_failure(error, attempt, context.rank)
     return 0
@@ -107,12 +111,8 @@ def check_versions(info: FunctionInfo) -> None:
 
 
 def end_as_asked(asked: SystemExit, attempt: AttemptDir, rank: int) -> int:
-    """Return the exit code of a function that called sys.exit(). One that is not 0 is a failure with
-    a line, but a rank that was ended because another one failed has nothing to report."""
-    if asked.code in (None, 0):
-        if rank == 0:
-            write_result(attempt, RunDir(attempt.path.parent.parent).id, None)
-        return 0
+    """Return the exit code of a function that called sys.exit() with another one than 0. That is a
+    failure with a line, but a rank that was ended because another one failed has nothing to report."""
     if asked.code == TERMINATED:
         return TERMINATED
     report_exception(asked, attempt, rank)

@@ -101,6 +101,14 @@ REFUSALS = {
     "rampup.launch(train, np=3, nodes=2)": ("can't be shared evenly", "np=2, or np=4"),
     "rampup.launch(train, np=True)": ("np=True must be a whole number above 0", "np=2"),
     "rampup.launch(train, np=4, tasks_per_node=2)": ("np=4 is not nodes=1 times", "leave out"),
+    "async def study(): return 1\nrampup.launch(study)": (
+        "study is an async function: a call of it only makes a coroutine",
+        "hint: launch a function that calls asyncio.run() on it",
+    ),
+    "def study(): yield 1\nrampup.launch(study)": (
+        "study is a generator function: a call of it runs none of its lines",
+        "hint: launch a function that collects what it yields",
+    ),
     "rampup.launch('train', np=2)": ("needs a function, not 'train'", "rampup.launch(train"),
     "rampup.launch(train, nodes=2)": ("--nodes 2: this machine is one node", "hint: "),
     "rampup.launch(train, on='nowhere')": ("unknown cluster 'nowhere'", "known: "),
@@ -168,6 +176,30 @@ def test_results_come_back_as_they_were(cli: Any) -> None:
     assert f"{[True] * 9}" in done.stdout, done.stdout
     pickled = list(cli.runs.glob("2*/attempts/1/result.pkl"))
     assert len(pickled) == 2, "only what JSON and arrays can't hold"
+
+
+def test_a_result_that_can_not_travel_is_named_without_a_traceback(cli: Any) -> None:
+    text = "def give(): return {'a': [1, __import__('threading').Lock()]}\nrampup.launch(give)"
+    done = python(cli, text, check=1)
+    said = "rank 0: CannotTravel: the function returned a dict, and `result['a'][1]` in it can't be"
+    assert said in done.stderr and "hint: return numbers" in done.stderr
+    assert "in write_result" not in done.stderr, "no frames of rampup's own"
+
+
+def test_a_result_for_which_there_is_no_room_names_its_file(cli: Any) -> None:
+    text = """
+def give():
+    import numpy, resource, signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    return numpy.zeros(100_000)
+rampup.launch(give)
+"""
+    done = python(cli, text, check=1)
+    assert (
+        "StorageError: can't write" in done.stderr and "result.json: File too large" in done.stderr
+    )
+    assert "hint: check free space" in done.stderr
 
 
 LEADS_TO_A_PICKLE = """
