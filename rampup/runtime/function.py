@@ -10,6 +10,7 @@ import linecache
 import pickle
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -26,8 +27,8 @@ from rampup.rundir.results import write_result
 from rampup.runtime import failure
 from rampup.runtime.context import read_context
 from rampup.runtime.quick_exit import exit_now
-
 from rampup.runtime.storage import guard_writes
+
 TERMINATED = 128 + signal.SIGTERM
 """How rampup.init() lets a rank end that gets SIGTERM and does not look at should_stop."""
 
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m rampup.runtime.function RUN_DIR", file=sys.stderr)
         return 2
+    sys.excepthook = print_exception
     run, context = RunDir(Path(arguments[0]).absolute()), read_context()
     attempt = run.attempt(context.attempt)
     try:
@@ -125,11 +127,17 @@ def report_exception(error: BaseException, attempt: AttemptDir, rank: int) -> in
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next  # the function's own frames
     failure.record_failure(error, attempt, rank)
-    if isinstance(error, Superseded | RampupError) and sys.excepthook is sys.__excepthook__:
+    if isinstance(error, Superseded | RampupError) and sys.excepthook is print_exception:
         return failure.report_failure(error, attempt, rank)
     # rampup.init() has put its hook here: it ends the run's own records, and prints
     sys.excepthook(type(error), error, error.__traceback__)
     return 1
+
+
+def print_exception(*error: Any) -> None:
+    """Print a traceback with the lines of a notebook's cells, which Python's own hook does not have:
+    it reads files only."""
+    traceback.print_exception(*error)
 
 
 if __name__ == "__main__":

@@ -382,6 +382,22 @@ def test_a_function_that_was_typed_at_the_prompt(cli: Any) -> None:
     assert b"rank 0: ZeroDivisionError: division by zero (<stdin>, line 2)" in done.stderr
 
 
+CELL = """
+import linecache
+name, source = "/tmp/ipykernel_7/123.py", "def fail():\\n    raise ValueError('bad lr')\\n"
+linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+exec(compile(source, name, "exec"))
+rampup.launch(fail)
+"""
+
+
+def test_an_error_in_a_cell_has_its_line_also_in_the_log(cli: Any) -> None:
+    """A cell has no file; IPython keeps its lines."""
+    done = python(cli, CELL, check=1)
+    assert "rank 0: ValueError: bad lr (line 2 of a notebook cell)" in done.stderr
+    assert "    raise ValueError('bad lr')" in newest(cli).attempt(1).rank_log(0).read_text()
+
+
 def test_an_error_after_init_is_not_recorded_as_a_good_end(cli: Any) -> None:
     text = "def fail():\n    run = rampup.init()\n    run.log(loss=1.0)\n    raise ValueError('bad lr')\n"
     done = python(cli, f"{text}rampup.launch(fail)", check=1)
