@@ -149,6 +149,8 @@ def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
     if spec.cluster.name != config["cluster"]["name"]:
         changed["cluster"] = spec.cluster.name
     run.record("resumed", code="current" if take is not None else "submitted", changed=changed)
+    if take is not None and spec.function is not None and spec.function.by == "value":
+        return "the function stays as it was launched; only modules that it imports are today's"
     version = run.run.get("rampup")
     if not builtin or version == __version__:
         return ""
