@@ -26,7 +26,8 @@ from rampup.rundir import find as runs
 
 def list_options(record: type[Resources]) -> dict[str, Asked]:
     """Return the resources that are options, each with how it is described."""
-    return {name: asked for name, _, asked, _ in list_declared(record) if asked.metavar}
+    found = list_declared(record)
+    return {name: asked for name, kind, asked, _ in found if asked.metavar or kind is bool}
 
 
 RESOURCE_OPTIONS = list_options(Resources)
@@ -54,7 +55,11 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
     for name, asked in reversed(RESOURCE_OPTIONS.items()):
         names = (f"--{name.replace('_', '-')}", *asked.slurm)
         about = f"{asked.help[0].upper()}{asked.help[1:]}."
-        function = click.option(name, *names, metavar=asked.metavar, help=about)(function)
+        if asked.metavar:
+            option = click.option(name, *names, metavar=asked.metavar, help=about)
+        else:
+            option = click.option(name, *names, flag_value="true", default=None, help=about)
+        function = option(function)
     return function
 
 

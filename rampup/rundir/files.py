@@ -88,6 +88,10 @@ class RunDir:
         return self.path / "ranks.key"
 
     @property
+    def contact_program(self) -> Path:
+        return self.path / "contact.py"
+
+    @property
     def guardian_program(self) -> Path:
         """What keeps watch over each rank, where another program than ours starts them."""
         return self.path / "guardian.py"
@@ -372,17 +376,19 @@ def fill_run(
     config: Record,
     env: Record,
     rank_program: str,
+    contact_program: str,
     script: str | None,
     user_file: str | None,
     share: Share = "results",
 ) -> None:
-    """Write what a new run is to do. `rank_program` and `user_file` are copied; without a `script`
-    or a file of the user there is none."""
+    """Write what a new run is to do. The programs of a rank and `user_file` are copied; without
+    a `script` or a file of the user there is none."""
     import shutil
 
     sharing.write_private(made.config_file, format_json(config).encode(), share)
     sharing.write_private(made.env_file, format_json(env).encode(), share)
     shutil.copyfile(rank_program, made.rank_program)
+    shutil.copyfile(contact_program, made.contact_program)
     if script is not None:  # it has the variables of the profile
         sharing.write_private(made.job_script, script.encode(), share)
     if user_file is not None:

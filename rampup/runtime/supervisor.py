@@ -8,6 +8,7 @@ framework and never reads the user's settings.
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -87,7 +88,28 @@ class Ranks:
         if self.ranks_by and self.run.config["kind"] != "engine":
             options.append("--stay")
         rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
-        return [*python, guardian.__file__, str(os.getpid()), *self.ranks_by, *rank_program]
+        watch = self._contact(number, port_retry)
+        guard = [*python, guardian.__file__, str(os.getpid()), *watch]
+        return [*guard, *self.ranks_by, *rank_program]
+
+    def _contact(self, number: int, port_retry: int) -> list[str]:
+        """What the guardian of a rank needs to see whether it meets others. Engines let them meet,
+        and where another program starts the ranks, rank.py looks itself."""
+        config, program = self.run.config, self.run.contact_program
+        independent = config["resources"].get("independent") or config["kind"] == "engine"
+        if self.ranks_by or self.size == 1 or independent or not program.exists():
+            return []
+        identity = f"{self.run.path}/{self.attempt.number}"
+        facts = {
+            "folder": str(self.attempt.path),
+            "rank": number,
+            "size": self.size,
+            "node": processes.host(),
+            "first_port": rank.first_port(identity, port_retry),
+            "ports": rank.PORTS_IN_BLOCK,
+            "log": str(self.attempt.rank_log(number)),
+        }
+        return ["--contact", json.dumps({"program": str(program), "facts": facts})]
 
     def pids(self) -> list[int]:
         return [
