@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rampup import after
 from rampup.core.metrics import is_number
 from rampup.core.spec import Share
 from rampup.errors import Refused
@@ -90,6 +91,11 @@ class RunDir:
     @property
     def contact_program(self) -> Path:
         return self.path / "contact.py"
+
+    @property
+    def after_program(self) -> Path:
+        """What says whether the runs before this one have completed, where there are some."""
+        return self.path / "after.py"
 
     @property
     def guardian_program(self) -> Path:
@@ -239,11 +245,13 @@ class RunDir:
         append_json(self.control_file, row, durable, sharing.OWNER_ONLY)
 
     def control(self) -> list[Record]:
-        """Return all that the control side wrote down, the oldest first."""
-        return list(read_jsonl(self.control_file))
+        """Return all that the control side wrote down, the oldest first, and where a job that waited
+        for other runs has gone since."""
+        rows = list(read_jsonl(self.control_file))
+        return after.add_moves(rows, str(self.path), lambda name: read_json(Path(name)))
 
     def records(self, what: str) -> list[Record]:
-        return [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+        return [row for row in self.control() if row.get("what") == what]
 
     def recorded(self, what: str) -> Record | None:
         """Return the last record of that kind."""

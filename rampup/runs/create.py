@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rampup import __version__, contact, rank
+from rampup import __version__, after, contact, rank
 from rampup.config.recipes import HERE as BUILTIN_RECIPES
 from rampup.config.recipes import program_of as recipe_program
 from rampup.core import processes, software
@@ -111,6 +111,8 @@ def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
         user_file=spec.config_file,
         share=spec.cluster.share,
     )
+    if spec.after:
+        shutil.copyfile(after.__file__, made.after_program)
     claims.claim_first(made)
 
 

@@ -23,9 +23,10 @@ SHARED = {
     "errors": (),
     "rank": (),
     "contact": (),
+    "after": (),
     "core": ("errors",),
     "datasets": ("core",),
-    "rundir": ("core",),
+    "rundir": ("core", "after"),
 }
 CONTROL = {
     "config": ("rundir",),
@@ -204,7 +205,7 @@ def test_the_command_line_is_light(
     assert done.stderr.splitlines()[-1] == "[]", done.stderr
 
 
-@pytest.mark.parametrize("program", ["rank.py", "contact.py"])
+@pytest.mark.parametrize("program", ["rank.py", "contact.py", "after.py"])
 def test_rank_runs_on_an_old_python_without_rampup(program: str) -> None:
     source = (PACKAGE / program).read_text()
     ast.parse(source, feature_version=(3, 6))

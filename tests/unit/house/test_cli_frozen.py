@@ -10,7 +10,7 @@ SLURM = "--ntasks-per-node -A -C -N -c -p -q -t -x"
 """Aliases that every verb has which starts runs."""
 PROMISED = {
     "run": f"""{SLURM} -J --job-name
-        words --account --constraint --cpus-per-task --detach --dev --devices --dry-run --env --exclude
+        words --account --after --constraint --cpus-per-task --detach --dev --devices --dry-run --env --exclude
         --follow --gpus-per-node --independent --json --launcher --mail --mem --name --nodes --on --partition --qos
         --reservation --slurm --smoke --software --tasks-per-node --time""",
     "sweep": f"""{SLURM} -J --job-name
