@@ -5,6 +5,7 @@ Written by config/resolve.py, read by runs/plan.py, the schedulers and the launc
 sees the same facts as plain values in config.json.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -111,7 +112,7 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     home: list[str] = []
     """two paths, for nodes that do not see the usual home: if `$HOME` begins with the first path, the job
     gets the second in its place"""
-    env: dict[str, str] = {}
+    variables: dict[str, str] = {}
     """a table of variables for the job"""
     spark_master: str | None = None
     """the master on which rampup creates its own Spark session, when the caller has none:
@@ -120,6 +121,18 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """a table of settings for that session"""
     sbatch: dict[str, str] = {}
     """a table of further directives that the site requires; a flag has the value `""`"""
+
+
+OLD_KEYS = {"env": "variables"}
+"""Keys of profiles by their names in rampup 0.1.0. A profile and a run that have them stay readable
+for one release; `env` means an environment everywhere else."""
+
+
+def rename_old_keys(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a profile with the keys that it has today. Where both are there, the new one counts."""
+    kept = {key: value for key, value in table.items() if key not in OLD_KEYS}
+    renamed = {OLD_KEYS[key]: value for key, value in table.items() if key in OLD_KEYS}
+    return {**renamed, **kept}
 
 
 class Needs(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from rampup.functions.job import Job, explained
 from rampup.rundir import find, private
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
-from rampup.runs.create import create_run, plan_new_run
+from rampup.runs.create import making_run, plan_new_run
 from rampup.runs.plan import make_plan
 
 OWN_OPTIONS = ("np", "on", "wait", "name", "launcher", "slurm")
@@ -72,11 +72,9 @@ def submit(request: Request, packed: PackedCall, waits: bool) -> Job:
     checked = preflight(plan_new_run(spec))
     output.say_notes(checked.notes)
     private.make_key()
-
-    def add_call(made: RunDir) -> None:
-        private.write(made.call_file, lambda file: file.write(packed.content))
-
-    run = create_run(checked, add_files=add_call)
+    with making_run(checked) as making:
+        private.write(making.hidden.call_file, lambda file: file.write(packed.content))
+    run = making.run
     remember(run.path.parent)
     output.say_path(f"run {run.id}: {output.count(checked.plan.ranks, 'rank')}, in ", run.path)
     is_foreground = waits and checked.plan.scheduler.driven_here

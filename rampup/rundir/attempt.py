@@ -35,6 +35,12 @@ class AttemptDir:
         return self.path / "attempt.json"
 
     @property
+    def outcome_file(self) -> Path:
+        """How this attempt ended, in plain words for scripts that can't read JSON: the outcome, and
+        the cause if there is one; written by the job script."""
+        return self.path / "outcome"
+
+    @property
     def job_log(self) -> Path:
         return self.path / "job.log"
 

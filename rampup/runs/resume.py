@@ -23,7 +23,15 @@ from rampup.config.setting_tables import RESOURCES, Table
 from rampup.config.targets import lightning as targets
 from rampup.core import software
 from rampup.core.engines import is_target
-from rampup.core.spec import Cluster, FunctionInfo, RecipeInfo, Resources, RunSpec
+from rampup.core.resources import list_asked
+from rampup.core.spec import (
+    Cluster,
+    FunctionInfo,
+    RecipeInfo,
+    Resources,
+    RunSpec,
+    rename_old_keys,
+)
 from rampup.errors import Refused
 from rampup.rundir import claims, locks, records, sharing
 from rampup.rundir.files import RunDir
@@ -43,16 +51,7 @@ from rampup.runs.state import state_for_sure
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.base import JobRef
 
-OF_A_SITE = (
-    "partition",
-    "account",
-    "qos",
-    "reservation",
-    "constraint",
-    "exclude",
-    "software",
-    "slurm",
-)
+OF_A_SITE = {name for name, asked in list_asked().items() if asked.of_site}
 """Resources that mean nothing on another cluster."""
 RANKS = {"nodes", "tasks_per_node"}
 """Options that ask for ranks."""
@@ -80,7 +79,8 @@ def rebuild_spec(
 def build_spec(
     run: RunDir, config: Record, on: str | None, options: dict[str, str], slurm: tuple[str, ...]
 ) -> RunSpec:
-    cluster = load_cluster(on) if on else msgspec.convert(config["cluster"], Cluster)
+    kept_cluster = rename_old_keys(config["cluster"])
+    cluster = load_cluster(on) if on else msgspec.convert(kept_cluster, Cluster)
     resources = Table("resources", RESOURCES)
     kept = {key: value for key, value in config["resources"].items() if key in RESOURCES}
     if cluster.name != config["cluster"]["name"]:

@@ -256,9 +256,16 @@ class Scheduler:
         raise NotImplementedError
 
     def render_pack(
-        self, study: str, folder: Path, name: str, spec: RunSpec, count: int, at_once: int
+        self,
+        study: str,
+        folder: Path,
+        name: str,
+        spec: RunSpec,
+        starts: Sequence[int],
+        at_once: int,
     ) -> str:
-        """The script of one job for many runs; `folder` has a link to each, by its number."""
+        """The script of one job for many runs; `folder` has a link to each, by its number, and
+        `starts` says of each which of its submissions this is."""
         raise NotImplementedError
 
     def scale(self, spec: RunSpec, at_once: int) -> RunSpec:

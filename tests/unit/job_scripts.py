@@ -69,7 +69,7 @@ SITE = {
     "cpu_bind": "mask_cpu:0x1,0x10",
     "hint": "nomultithread",
     "master_suffix": "-ib",
-    "env": {
+    "variables": {
         "FI_PROVIDER": "verbs",
         "GREETING": 'it\'s "a" $HOME `id` \\ line\nand another',
         "EMPTY": "",
@@ -83,7 +83,7 @@ SOFTWARE = {
     "module_use": ["/proj/our modules"],
     "module_init": "/usr/share/lmod/lmod/init/bash",
     "home": ["/home/", "/work/"],
-    "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
+    "variables": {"TF_CPP_MIN_LOG_LEVEL": "2"},
 }
 CASES = {
     "plain": make_spec(),

@@ -91,6 +91,7 @@ def test_the_name_of_a_job_is_the_name_of_a_run(flag: str) -> None:
         ),
         ("rampup list --columns lr", "of the list: age"),
         ("rampup run train.sh --nodes 2", "rampup run --nodes 2 -- bash train.sh"),
+        ("rampup run python train.py", "rampup run -- python train.py"),
         ("rampup run sh train.sh", "rampup run -- sh train.sh"),
         ("rampup run 'echo hi'", "rampup run -- echo hi"),
         ("rampup run 'a | b'", "rampup run -- bash -c 'a | b'"),

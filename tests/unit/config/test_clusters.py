@@ -50,6 +50,14 @@ def test_the_more_special_folder_wins(places: dict[str, Path]) -> None:
     assert load.find("local").origin("about") == "local.toml"
 
 
+def test_a_profile_and_a_run_with_a_key_of_before_are_read(places: dict[str, Path]) -> None:
+    file = write(places["user"], "older", '[env]\nA = "1"\n')
+    found = load.find("older")
+    assert found.cluster.variables == {"A": "1"} and found.origin("variables") == str(file)
+    kept = {"name": "site", "scheduler": "slurm", "launcher": "srun", "env": {"A": "2"}}
+    assert load.of_run("site", kept, is_obeyed=True).variables == {"A": "2"}
+
+
 def test_settings_tell_the_file(places: dict[str, Path]) -> None:
     file = write(places["project"], "ours", 'partition = "big"\n')
     spec = resolve(

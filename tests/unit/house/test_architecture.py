@@ -135,6 +135,12 @@ def test_every_room_is_on_the_list() -> None:
     assert rooms - {"recipes"} == set(ALLOWED) | {name for name in PUBLIC if _is_module(name)}
 
 
+def test_unit_tests_lie_in_the_rooms_of_what_they_test() -> None:
+    folders = {path.name for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()}
+    rooms = {room for room, path in sources() if path.parent != PACKAGE}
+    assert folders - {"house", "__pycache__"} <= rooms
+
+
 def test_the_page_shows_the_list() -> None:
     rooms = {"shared": SHARED, "control": CONTROL, "job": JOB}
     lines = []

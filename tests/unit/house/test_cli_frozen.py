@@ -23,13 +23,12 @@ PROMISED = {
     "logs": "run --follow --json --rank --tail -f -n",
     "report": "wanted --json --open --out --png --study",
     "export": "wanted --dry-run --json --out --project --study --to --tracking-uri",
-    "wait": "run --json --study --timeout",
+    "wait": "wanted --json --study --timeout",
     "why": "run --json",
     "cancel": "wanted --dry-run --json --save --study",
     "resume": f"""{SLURM} wanted --account --before --code --constraint --cpus-per-task --detach --devices --dry-run --env
-        --exclude --follow --gpus-per-node --independent --json --mail --mem --nodes --on --partition --qos --reservation
-        --slurm --software
-        --tasks-per-node --time""",
+        --exclude --follow --gpus-per-node --independent --json --mail --mem --nodes --on --partition --qos
+        --reservation --slurm --software --study --tasks-per-node --time""",
     "clean": "wanted --all --dry-run --json",
     "drill": f"""{SLURM} words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --fault
         --gpus-per-node --independent --json --keep --kills --mail --mem --nodes --on --partition --qos --reservation --seed
