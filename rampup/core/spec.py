@@ -14,6 +14,7 @@ from rampup.core.declared import Every, Setting, SettingType, Value
 from rampup.core.resources import Resources
 
 __all__ = [
+    "Before",
     "Cluster",
     "Every",
     "FunctionInfo",
@@ -208,6 +209,15 @@ class FunctionInfo(Struct, frozen=True, kw_only=True):
     """Of the file that holds the call."""
 
 
+class Before(Struct, frozen=True, kw_only=True):
+    """A run that must have completed before another begins."""
+
+    id: str
+    dir: str
+    job: str = ""
+    """Its job when the other run was made; empty for a process of this machine."""
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """Everything that config/resolve.py resolved, each value with its origin."""
 
@@ -230,6 +240,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     timeouts_before: int = 0
     """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
     function: FunctionInfo | None = None
+    after: tuple[Before, ...] = ()
+    """The runs that must have completed before this one begins."""
     as_at_home: bool = False
     """A command that nobody asked to be a rank: it gets none of the variables of torchrun."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from rampup import __version__, rank
+from rampup import __version__, contact, rank
 from rampup.config.clusters import load as load_cluster
 from rampup.config.clusters import of_run
 from rampup.config.recipes import load as load_recipe
@@ -140,6 +140,7 @@ def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
         {**make_config(spec, run.path, argv, builtin), "source": config.get("source")},
     )
     shutil.copyfile(rank.__file__, run.rank_program)
+    shutil.copyfile(contact.__file__, run.contact_program)
     if not run.key_file.exists():  # of a version whose ranks knew no key
         sharing.write_key(run.key_file)
     if checked.plan.script is not None:

@@ -19,6 +19,7 @@ from rampup.diagnose.why.logs import clean
 from rampup.diagnose.why.measured import read_count
 from rampup.rundir.files import slurm_log_name
 from rampup.rundir.records import read_json, read_jsonl
+from rampup.runs.apart import find_apart_of, remedy_of
 from rampup.schedulers.slurm.sbatch_options import clock
 
 PACKAGES = {
@@ -75,6 +76,11 @@ class Words:
     def at_line(self) -> str:
         """The line of the user's code, after a comma: `, at train.py:9`; or nothing."""
         return f", at {self._place()}" if self._case.place else ""
+
+    def join_ranks(self) -> str:
+        """What makes ranks meet that never talked to each other."""
+        apart = find_apart_of(self._case.run, self._case.state.name)
+        return remedy_of(self._case.run, apart) if apart else self.show_log()
 
     def correct_line(self) -> str:
         """How to continue after the user has corrected that line."""
