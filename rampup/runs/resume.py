@@ -27,6 +27,7 @@ from rampup.core.resources import list_asked
 from rampup.core.spec import (
     Cluster,
     FunctionInfo,
+    Program,
     RecipeInfo,
     Resources,
     RunSpec,
@@ -101,6 +102,7 @@ def build_spec(
         command=tuple(config["command"]),
         train=config["train"],
         checkpoint=config.get("checkpoint", {}),
+        program=msgspec.convert(config.get("program", {}), Program),
         resources=msgspec.convert(resources.values, Resources),
         cluster=cluster,
         origins={**config["origins"], **asked},
