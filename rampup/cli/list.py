@@ -21,6 +21,7 @@ from rampup.rundir import clocks, find
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record, read_json
+from rampup.runs.apart import find_apart
 from rampup.runs.state import UNREADABLE, Observation, State, observe, states_of
 
 if TYPE_CHECKING:
@@ -199,6 +200,7 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
     name, created = find.parse_run_name(run)
     # the directory of most runs is not read a second time
     several = attempt is not None and attempt.number > 1
+    apart = find_apart(run, attempt, facts.get("world_size"), state.name)
     earlier = run.attempts()[-2::-1] if several else []
     return {
         "id": run.id,
@@ -213,6 +215,7 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
         "running_s": running_s(facts) if state.name == "running" else None,
         "done": read_share(attempt) if attempt and state.name == "running" else None,
         "ranks": facts.get("world_size"),
+        "apart": apart.ranks if apart else 0,
         "metrics": last_metrics(attempt, earlier) if attempt else {},
     }
 
@@ -286,7 +289,8 @@ def shorten_metric(name: str) -> str:
 def state_words(row: dict[str, Any]) -> str:
     several = f", attempt {row['attempts']}" if row["attempts"] > 1 else ""
     old = f", {age(row['as_of_s'])} ago" if row["as_of_s"] is not None else ""
-    return f"{output.STATE_WORDS.get(row['state'], row['state'])}{several}{old}"
+    alone = ", each rank alone" if row["apart"] else ""
+    return f"{output.STATE_WORDS.get(row['state'], row['state'])}{several}{alone}{old}"
 
 
 def headline(metrics: dict[str, Any]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import effective_ratio, read_attempts
+from rampup.runs.apart import find_apart_of
 from rampup.runs.summary import (
     checkpoints_of,
     command_of,
@@ -150,6 +151,8 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
     show_settings(run, show_all)
     for words in find_damage(run):
         output.say(f"note: {words}")
+    if apart := find_apart_of(run, state):
+        output.say(f"note: {apart.words}: rampup why {run.id}")
     output.next_step(next_command(run, facts))
 
 

@@ -26,7 +26,8 @@ class Asked(NamedTuple):
     help: str
     """A phrase: the settings show it as it is, --help as a sentence."""
     metavar: str = ""
-    """What stands for the value in --help; empty: there is no such option."""
+    """What stands for the value in --help; empty: there is no such option, unless the value is yes
+    or no."""
     group: str = SIZE
     slurm: tuple[str, ...] = ()
     """What sbatch calls an option that means the same here."""
@@ -132,6 +133,10 @@ class Resources(Struct, frozen=True, kw_only=True):
             low=0,
         ),
     ] = 50
+    independent: Annotated[
+        bool,
+        Asked("the ranks are meant to work alone: no note when they never talk to each other"),
+    ] = False
     slurm: Annotated[list[str], Asked("further sbatch options, each KEY=VALUE", of_site=True)] = []
 
     @property

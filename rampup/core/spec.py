@@ -15,6 +15,7 @@ from rampup.core.program import Program, parse_lead_s
 from rampup.core.resources import Resources
 
 __all__ = [
+    "Before",
     "Cluster",
     "Every",
     "FunctionInfo",
@@ -210,6 +211,15 @@ class FunctionInfo(Struct, frozen=True, kw_only=True):
     """Of the file that holds the call."""
 
 
+class Before(Struct, frozen=True, kw_only=True):
+    """A run that must have completed before another begins."""
+
+    id: str
+    dir: str
+    job: str = ""
+    """Its job when the other run was made; empty for a process of this machine."""
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """Everything that config/resolve.py resolved, each value with its origin."""
 
@@ -232,6 +242,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     timeouts_before: int = 0
     """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
     function: FunctionInfo | None = None
+    after: tuple[Before, ...] = ()
+    """The runs that must have completed before this one begins."""
     program: Program = Program()
     """The table [program]: what a command is asked for that does not import rampup."""
     as_at_home: bool = False

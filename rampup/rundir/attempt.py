@@ -166,6 +166,10 @@ class AttemptDir:
         found = [path for path in self.path.glob("*profile*.txt") if opening.is_file(path)]
         return min(found, default=None)
 
+    def contact_file(self, rank: int) -> Path:
+        """Whether this rank has met another, as contact.py saw it; written beside the rank."""
+        return self.path / f"contact-{rank}.json"
+
     def system_file(self, node: str) -> Path:
         return self.path / f"system-{node}.jsonl"
 

@@ -14,6 +14,7 @@ from rampup.rundir.files import RunDir
 from rampup.rundir.history import attempt_duration_s, read_attempt
 from rampup.rundir.records import Record, read_json
 from rampup.rundir.schema import READING
+from rampup.runs.apart import find_apart_of
 from rampup.runs.state import State, state_of
 
 NOT_METRICS = ("t", "step", "epoch")
@@ -43,6 +44,7 @@ def describe(run: RunDir) -> dict[str, Any]:
         "cluster": place["cluster"],
         "job": place["job"],
         "nodes": place["nodes"],
+        "apart": apart.ranks if (apart := find_apart_of(run, state.name)) else 0,
         "progress": progress_of(run) if state.name == "running" else None,
         "metrics": merged(history),
         "best": best_of(run, history),

@@ -150,6 +150,8 @@ class Scheduler:
     """Whether its runs are processes of this machine, so that what this machine has decides."""
     driven_here: ClassVar[bool] = False
     """Whether a process of this machine drives its runs, so that Ctrl-C ends them."""
+    can_wait: ClassVar[bool] = False
+    """Whether a run can wait for other runs of the same queue, `--after`."""
     logs: ClassVar[str] = "job.log"
     """Where in the run directory people find what it said."""
 

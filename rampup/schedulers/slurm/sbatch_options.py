@@ -104,6 +104,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
     """What rampup says by itself, in the order in which people read it."""
     resources, cluster = spec.resources, spec.cluster
     tasks, cpus = find_launcher(spec.cluster.launcher).tasks(spec.resources)
+    jobs = [before.job for before in spec.after]
     given = {
         # the site's own value is the key of its profile with that name, where it has one
         option: getattr(resources, name) or getattr(cluster, name, None)
@@ -118,6 +119,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
         "cpus-per-task": str(cpus),
         "time": clock(parse_time_limit_s(resources.time)) if resources.time else None,
         "signal": warning(spec),
+        "dependency": ":".join(["afterany", *jobs]) if jobs else None,
         "mem": given["mem"],
         **gpu_options(spec),
         "hint": cluster.hint,

@@ -27,6 +27,7 @@ if ! getent hosts "$master" > /dev/null; then  # a name that only Slurm knows: a
   master=${address:-$master}
 fi
 
+#@put after
 # A requeued job starts this script again from the top: the attempt is the first whose directory mkdir can make.
 mkdir -p "$run_dir/attempts"
 attempt=1
@@ -48,6 +49,15 @@ facts() {
     mv "$attempt_dir/.attempt.json" "$attempt_dir/attempt.json"
 }
 facts ""
+#@if waits
+
+if [ -n "$refused" ]; then
+  echo "rampup: $refused" >&2
+  facts ", \"ended\": $(date +%s.%N), \"outcome\": \"cancelled\", \
+\"cause\": \"${refused//[^a-zA-Z0-9 .,:;()_\/+=@~-]/ }\""
+  exit @never@
+fi
+#@end
 
 # Every rank compares this with its own copy: do all nodes see the same run directory?
 run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
