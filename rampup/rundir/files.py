@@ -8,7 +8,7 @@ computes it. Readers skip a torn last line and name what is missing.
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class RunDir:
     """One run on disk. Making the object touches nothing."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
 
     # names ----------------------------------------------------------------------------------------
 
@@ -236,15 +236,14 @@ class RunDir:
 
     def control(self) -> list[Record]:
         """Return all that the control side wrote down, the oldest first."""
-        return list(read_jsonl(self.control_file))
+        return read_jsonl(self.control_file)
 
     def records(self, what: str) -> list[Record]:
-        return [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+        return [row for row in self.control() if row.get("what") == what]
 
     def recorded(self, what: str) -> Record | None:
         """Return the last record of that kind."""
-        found = self.records(what)
-        return drop_foreign(found[-1], schema.CONTROL) if found else None
+        return find_last(self.control(), what)
 
     def is_cancelled(self, since: float = 0.0) -> bool:
         """Return whether the run was cancelled after it was last submitted, by the order of the
@@ -269,6 +268,14 @@ class RunDir:
                 rows = [row for row in rows if not _is_after(row, resumed)]
             rows.extend(own)
         return rows
+
+
+def find_last(rows: Sequence[Record], what: str) -> Record | None:
+    """Return the last of the control side's records of that kind."""
+    for row in reversed(rows):
+        if row.get("what") == what:
+            return drop_foreign(row, schema.CONTROL)
+    return None
 
 
 def _add_settings(config: Record, found: Record) -> Record:
