@@ -26,10 +26,10 @@ def main() -> None:
 def heed_interrupt(ignored: "UnraisableHookArgs") -> None:
     """Deliver Ctrl-C once more that came where Python drops exceptions, as in a weak reference's
     callback during an import: it would print a traceback and continue."""
-    if ignored.exc_type is KeyboardInterrupt:
-        _thread.start_new_thread(_interrupt_soon, ())
-    else:
+    if ignored.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(ignored)
+    elif not sys.is_finalizing():
+        _thread.start_new_thread(_interrupt_soon, ())
 
 
 def _interrupt_soon() -> None:
