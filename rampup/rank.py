@@ -10,6 +10,7 @@ import argparse
 import fcntl
 import hashlib
 import hmac
+import importlib.util
 import json
 import os
 import re
@@ -47,6 +48,8 @@ SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
 KEY_FILE = "ranks.key"
 """In the run directory, for its owner alone: ranks prove with it that they are of this run."""
+CONTACT = "contact.py"
+"""In the run directory: looks whether the ranks talk to each other."""
 SHORTEST_KEY, MOST_BYTES = 32, 4096
 """Of the key, and of the line with which a rank joins."""
 JOIN_WITHIN_S, STRANGERS = 10.0, 64
@@ -683,9 +686,12 @@ def run_and_wait(argv: List[str], env: Dict[str, str], options: argparse.Namespa
     if child == 0:
         die_with_parent()
         exec_program(argv, env)
+    watch = watch_contact(options)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, (lambda got, frame: os.kill(child, got)) if alone else signal.SIG_IGN)
     status = os.waitpid(child, 0)[1]
+    if watch is not None:
+        watch.finish(sum(os.times()[2:4]))
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     if code == AGAIN:
         try:
@@ -696,6 +702,30 @@ def run_and_wait(argv: List[str], env: Dict[str, str], options: argparse.Namespa
             pass
         code = 0
     os._exit(code)
+
+
+def watch_contact(options: argparse.Namespace) -> Any:
+    """Begin to look whether this rank ever talks to another; None where nobody wants to know."""
+    program = os.path.join(options.run_dir, CONTACT)
+    independent = read_config(options)["resources"].get("independent")
+    if options.world_size == 1 or independent or not os.path.exists(program):
+        return None
+    sys.dont_write_bytecode = True
+    spec = importlib.util.spec_from_file_location("contact", program)
+    if spec is None or spec.loader is None:  # it has the name of a Python file
+        return None
+    module = importlib.util.module_from_spec(spec)  # type: Any
+    spec.loader.exec_module(module)
+    return module.Watch(
+        os.getpid(),
+        attempt_file(options, ""),
+        options.rank,
+        options.world_size,
+        options.node,
+        first_port("%s/%d" % (options.run_dir, options.attempt), options.port_retry),
+        PORTS_IN_BLOCK,
+        attempt_file(options, "rank-%d.log" % options.rank),
+    ).start()
 
 
 def die_with_parent() -> None:

@@ -54,6 +54,7 @@ HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost
 @click.option(
     "--seed",
     type=int,
+    metavar="N",
     default=0,
     show_default=True,
     help="Random seed: when the faults happen and which ranks they hit.",

@@ -14,6 +14,7 @@ from rampup.cli import output, width
 from rampup.core.harmless import escape_line
 from rampup.rundir import opening
 from rampup.rundir.files import RunDir
+from rampup.runs.apart import find_apart_of, remedy_of
 from rampup.runs.state import State, state_of
 from rampup.runs.summary import (
     best_of,
@@ -49,12 +50,21 @@ def report_end(run: RunDir, launcher_code: int | None, as_json: bool, followed: 
         report_success(run)
     else:
         report_failure(run, state, followed)
+    say_apart(run, state)
     if sys.stdout.isatty() and state.name != "cancelled":  # who stops a run wants the prompt
         from rampup.cli.report import write_after_run
 
         write_after_run(run)
     output.next_step(next_command(run, state), tensorboard_command(run, state))
     return code
+
+
+def say_apart(run: RunDir, state: State) -> None:
+    """Say that the ranks never met, and what helps: the same work was done several times."""
+    apart = find_apart_of(run, state.name)
+    if apart is not None:
+        output.say(f"note: {apart.words}")
+        output.say(f"hint: {remedy_of(run, apart)}")
 
 
 def report_success(run: RunDir) -> None:

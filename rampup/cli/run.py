@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from rampup.cli import output
 from rampup.cli.guesses import RunCommand
 from rampup.cli.options import (
     complete_cluster,
     complete_launcher,
+    complete_run,
     complete_words,
     dry_run_option,
     json_option,
@@ -26,7 +28,8 @@ from rampup.rundir import find as runs
 
 def list_options(record: type[Resources]) -> dict[str, Asked]:
     """Return the resources that are options, each with how it is described."""
-    return {name: asked for name, _, asked, _ in list_declared(record) if asked.metavar}
+    found = list_declared(record)
+    return {name: asked for name, kind, asked, _ in found if asked.metavar or kind is bool}
 
 
 RESOURCE_OPTIONS = list_options(Resources)
@@ -54,7 +57,11 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
     for name, asked in reversed(RESOURCE_OPTIONS.items()):
         names = (f"--{name.replace('_', '-')}", *asked.slurm)
         about = f"{asked.help[0].upper()}{asked.help[1:]}."
-        function = click.option(name, *names, metavar=asked.metavar, help=about)(function)
+        if asked.metavar:
+            option = click.option(name, *names, metavar=asked.metavar, help=about)
+        else:
+            option = click.option(name, *names, flag_value="true", default=None, help=about)
+        function = option(function)
     return function
 
 
@@ -83,7 +90,7 @@ def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     cls=RunCommand,
     groups={
         **RESOURCE_GROUPS,
-        "What happens": ("follow", "detach", "smoke", "dev", "dry_run"),
+        "What happens": ("after", "follow", "detach", "smoke", "dev", "dry_run"),
         "Name and output": ("name", "as_json"),
     },
 )
@@ -103,6 +110,13 @@ def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     help="A name for the run (default: the recipe's or the script's).",
 )
 @resource_options
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Start when this run has completed, also after restarts; may be repeated.",
+)
 @click.option(
     "--follow",
     is_flag=True,
@@ -134,6 +148,7 @@ def command(
     name: str | None,
     launcher: str | None,
     slurm: tuple[str, ...],
+    after: tuple[str, ...],
     follow: bool,
     detach: bool,
     smoke: bool,
@@ -157,6 +172,10 @@ def command(
         words = (*words, f"cluster.launcher={launcher}")
     request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke, dev)
     spec = resolve(request, Path.cwd())
+    if after:
+        from rampup.runs.after import find_before  # it asks for states
+
+        spec = replace(spec, after=find_before(after, spec))
     if dry_run:
         from rampup.cli.dry_run import show_plan
 

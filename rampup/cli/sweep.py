@@ -132,6 +132,8 @@ def command(
         )
     members = members_of(study, points)
     note_differences(study, points)
+    if dry_run and find_scheduler(spec.cluster.scheduler).find_absence(spec.cluster):
+        return show_from_afar(study, members, as_json)
     check(waiting(members), study.root, pack if queued else None, output.say)
     if dry_run:
         return show_plan(study, members, way if queued else None, as_json)
@@ -232,11 +234,14 @@ def run_here(
 ) -> int:
     cpus = machine.cpus().allowed
     todo = [with_share(member, cpus, at_once) for member in waiting(members)]
+    screen = follow.StudyScreen()
+    tell = (lambda text: None) if as_json else screen.say
     with SharedCode(study.root, study.name) as code:
-        here = Here(study, code, at_once, (lambda text: None) if as_json else output.say)
+        here = Here(study, code, at_once, tell, screen.update)
         here.make_all(todo, Ids(study.root), interrupted)
         stdin.keep()  # several runs can't share it
         here.go(interrupted)
+    screen.line.clear()
     found = members_of(study, [member.point for member in members])
     now = [replace(member, known=here.as_known(member.known)) for member in found]
     if as_json:
@@ -278,17 +283,7 @@ def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json:
     todo = [member for member in members if member.todo in ("new", "again")]
     scripts = scripts_of(study, todo, way) if way else []
     if as_json:
-        rows = [
-            {
-                "point": member.point.values,
-                "run": member.run.id if member.run else None,
-                "todo": member.todo,
-            }
-            for member in members
-        ]
-        output.emit_json(
-            {"study": study.name, "root": str(study.root), "runs": rows, "scripts": scripts}
-        )
+        output.emit_json({**describe_plan(study, members), "scripts": scripts})
         return 0
     show_points(members)
     if scripts:
@@ -301,9 +296,33 @@ def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json:
     return 0
 
 
+def show_from_afar(study: Study, members: Sequence[Member], as_json: bool) -> int:
+    """Show the points, and the plan of the first run, where the cluster can't be reached."""
+    from rampup.cli import dry_run  # few sweeps need it
+
+    if not as_json:
+        show_points(members)
+        output.write_whole(f"\nthe first of {output.count(len(members), 'run')}:\n")
+    first = members[0].point.spec
+    return dry_run.show_plan(first, as_json, study=describe_plan(study, members))
+
+
+def describe_plan(study: Study, members: Sequence[Member]) -> dict[str, Any]:
+    rows = [
+        {
+            "point": member.point.values,
+            "run": member.run.id if member.run else None,
+            "todo": member.todo,
+        }
+        for member in members
+    ]
+    return {"study": study.name, "root": str(study.root), "runs": rows}
+
+
 def scripts_of(study: Study, todo: Sequence[Member], way: Way) -> list[str]:
     folder, name = study.folder / f"{way.kind}-N", f"{study.name}-ID"
-    return [way.script(study, folder, name, batch) for batch in way.batches(todo, study.root)]
+    batches = way.batches(todo, study.root)
+    return [way.script(study, folder, name, batch, [1] * len(batch.members)) for batch in batches]
 
 
 def show_points(members: Sequence[Member]) -> None:

@@ -3,6 +3,7 @@ its name, or a user's own by its path; or a LightningModule of the user's as `pk
 Control side: nothing is imported."""
 
 import importlib.util
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -80,6 +81,12 @@ def refuse_other_spellings(target: str, base: Path) -> None:
         module = path.removeprefix("./").removesuffix(".py").replace("/", ".").strip(".")
         raise Refused(f"{target!r} is not a class", f"write {module}:{name}")
     package, dot, name = target.rpartition(".")
+    if name == "ipynb":
+        raise Refused(
+            f"{target!r} is a notebook",
+            f"jupyter nbconvert --to script {shlex.quote(target)}, then: "
+            f"rampup run -- python {shlex.quote(package)}.py",
+        )
     parts = target.split(".")
     if not dot or not all(part.isidentifier() for part in parts) or (base / target).is_dir():
         return

@@ -37,6 +37,12 @@ class AttemptDir:
         return self.path / FACTS
 
     @property
+    def outcome_file(self) -> Path:
+        """How this attempt ended, in plain words for scripts that can't read JSON: the outcome, and
+        the cause if there is one; written by the job script."""
+        return self.path / "outcome"
+
+    @property
     def job_log(self) -> Path:
         return self.path / "job.log"
 
@@ -161,6 +167,10 @@ class AttemptDir:
         """The profile of a LightningModule, if `profiler` was set."""
         found = [path for path in self.path.glob("*profile*.txt") if opening.is_file(path)]
         return min(found, default=None)
+
+    def contact_file(self, rank: int) -> Path:
+        """Whether this rank has met another, as contact.py saw it; written beside the rank."""
+        return self.path / f"contact-{rank}.json"
 
     def system_file(self, node: str) -> Path:
         return self.path / f"system-{node}.jsonl"

@@ -116,6 +116,7 @@ CONFIG: Schema = {
     **dict.fromkeys(("builtin", "smoke"), is_flag),
     **dict.fromkeys(("train", "checkpoint", "origins"), is_table),
     "time_s": optional(is_number),
+    "after": is_table_list,
     "resources": RESOURCES,
     "function": optional(is_table),
     "environment": {"modules": is_text_list, "env": is_text, "container": is_text_list},

@@ -120,6 +120,7 @@ def make_config(
         "environment": to_builtins(software.of(spec, run_dir)),
         "cwd": spec.cwd,
         "smoke": spec.smoke,
+        "after": to_builtins(spec.after),
         "as_at_home": spec.as_at_home,
         "time_s": parse_time_limit_s(limit) if limit else None,
         "train": spec.train,

@@ -8,6 +8,7 @@ framework and never reads the user's settings.
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rampup import rank
+from rampup import after, rank
 from rampup.core import processes, software
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir, RunDir
@@ -33,6 +34,8 @@ GRACE_S = 5.0
 """Between SIGTERM and SIGKILL, for a program that does not listen."""
 SAVE_WITHIN_S = 30.0
 """The same for one that finishes its step and saves: as long as Slurm gives by default."""
+WAIT_POLL_S = 1.0
+"""How often a run that waits for others asks their directories."""
 LATE_S = 3.0
 """A guardian that does not end in this time after its rank was to be killed is killed itself; what
 it leaves is swept up."""
@@ -87,7 +90,28 @@ class Ranks:
         if self.ranks_by and self.run.config["kind"] != "engine":
             options.append("--stay")
         rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
-        return [*python, guardian.__file__, str(os.getpid()), *self.ranks_by, *rank_program]
+        watch = self._contact(number, port_retry)
+        guard = [*python, guardian.__file__, str(os.getpid()), *watch]
+        return [*guard, *self.ranks_by, *rank_program]
+
+    def _contact(self, number: int, port_retry: int) -> list[str]:
+        """What the guardian of a rank needs to see whether it meets others. Engines let them meet,
+        and where another program starts the ranks, rank.py looks itself."""
+        config, program = self.run.config, self.run.contact_program
+        independent = config["resources"].get("independent") or config["kind"] == "engine"
+        if self.ranks_by or self.size == 1 or independent or not program.exists():
+            return []
+        identity = f"{self.run.path}/{self.attempt.number}"
+        facts = {
+            "folder": str(self.attempt.path),
+            "rank": number,
+            "size": self.size,
+            "node": processes.host(),
+            "first_port": rank.first_port(identity, port_retry),
+            "ports": rank.PORTS_IN_BLOCK,
+            "log": str(self.attempt.rank_log(number)),
+        }
+        return ["--contact", json.dumps({"program": str(program), "facts": facts})]
 
     def pids(self) -> list[int]:
         return [
@@ -199,7 +223,11 @@ def supervise(
         guardian.prctl(guardian.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != foreground_of:
             return Outcome("cancelled").code
-    config, words, started = run.config, None, time.time()
+    config, words = run.config, None
+    refusal = wait_for_others(run) if config.get("after") else ""
+    if refusal:
+        return refuse(run, refusal)
+    started = time.time()
     deadline = started + config["time_s"] if config.get("time_s") else None
     left = config["resources"].get("requeues", 0)
     while True:
@@ -211,6 +239,29 @@ def supervise(
         if outcome.name != "again":
             return outcome.code
         left -= 1
+
+
+def wait_for_others(run: RunDir) -> str:
+    """Return when the runs before this one have completed; a text says why that will never be."""
+    while True:
+        word, detail = after.decide(str(run.path), processes.is_alive)
+        if word == after.GO:
+            return ""
+        if word == after.NEVER:
+            return detail
+        got = signal.sigtimedwait(WATCHED - {signal.SIGCHLD}, WAIT_POLL_S)
+        if got is not None:
+            return f"stopped by {signal.Signals(got.si_signo).name} while it waited for other runs"
+
+
+def refuse(run: RunDir, cause: str) -> int:
+    """Record that the run was cancelled before any rank began."""
+    attempt, started = run.claim_attempt(), time.time()
+    facts = {"started": started, **processes.identify(os.getpid())}
+    outcome = Outcome("cancelled", cause=cause)
+    write_reserved(attempt.facts_file, facts)
+    overwrite(attempt.facts_file, {**facts, **outcome.facts(started)})
+    return outcome.code
 
 
 def attempt_once(ranks: Ranks, deadline: float | None, restarts_left: int, words: Any) -> Outcome:

@@ -58,7 +58,7 @@ def suggest(name: str, there: Iterable[str]) -> str:
 
     known = set(there)
     listed = known if "." in name else {key for key in known if "." not in key}
-    close = difflib.get_close_matches(name, sorted(listed), n=5, cutoff=0.5)
+    close = difflib.get_close_matches(name, sorted(listed), n=5, cutoff=0.6)
     if close:
         return f"close: {', '.join(close)}"
     groups = {"of the list": sorted(known & set(OWN))}

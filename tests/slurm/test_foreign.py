@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rampup import contact
 from rampup.rundir.files import RunDir
 
 from .conftest import Sandbox, started
@@ -16,6 +17,8 @@ trap 'echo heard; exit 85' USR2
 echo ready
 while :; do sleep 0.1; done
 """
+FOREIGN = Path(__file__).parents[1] / "foreign"
+MEET, APART = str(FOREIGN / "meet.py"), str(FOREIGN / "apart.py")
 MPI_HELLO = "from mpi4py import MPI\nprint(MPI.COMM_WORLD.Get_size())\n"
 
 
@@ -55,3 +58,25 @@ def test_programs_as_they_are_on_two_nodes(sandbox: Sandbox) -> None:
         found = json.loads(sandbox.rampup("why", str(hello), "--json").stdout)
         assert found["problem"] == "mpi-by-srun", found
         assert "--launcher mpirun" in found["remedy"]
+
+
+def start_on_two(sandbox: Sandbox, launcher: str, program: str, kind: str, cpu_s: str) -> Path:
+    options = ("--nodes", "2", "--launcher", launcher)
+    return started(sandbox, *options, command=(sys.executable, program, kind, cpu_s))
+
+
+def test_ranks_of_two_nodes_that_never_met_are_named_and_others_are_not(sandbox: Sandbox) -> None:
+    """At once, for each launcher: programs that meet, and some that do the same work twice, for as
+    long as it takes until that counts. It takes about half a minute: seven jobs of two nodes."""
+    meet = {"srun": "ddp", "torchrun": "gloo", "pmix": "mpi", "mpirun": "mpi"}
+    apart = ("srun", "torchrun", "mpirun")
+    met = {name: start_on_two(sandbox, name, MEET, kind, "0") for name, kind in meet.items()}
+    alone = {name: start_on_two(sandbox, name, APART, "server", "5.2") for name in apart}
+    for launcher, run in met.items():
+        assert wait(sandbox, run)["state"] == "completed", launcher
+        seen = RunDir(run).attempt(1)
+        records = contact.read_records(lambda rank, of=seen: of.contact_file(rank).read_text(), 2)
+        assert contact.judge(records, 2) == contact.MET, (launcher, records)
+    for launcher, run in alone.items():
+        found = wait(sandbox, run)
+        assert (found["state"], found["apart"]) == ("completed", 2), launcher

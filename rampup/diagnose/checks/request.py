@@ -21,18 +21,19 @@ from rampup.runs.plan import Plan
 def check(plan: Plan) -> Iterator[Finding]:
     """All findings about a request, the cheapest first."""
     yield from data(plan)
+    yield from program(plan)
     yield from check_itself(plan)
 
 
 def check_itself(plan: Plan) -> Iterator[Finding]:
     """The findings about what was asked for, whatever this machine has."""
-    for one in (trial, size, launcher, device, ranks_and_gpus, precision, program):
+    for one in (trial, size, launcher, device, ranks_and_gpus, precision, script):
         yield from one(plan)
 
 
 def check_settings(plan: Plan) -> Iterator[Finding]:
     """The findings about what settings can spoil, for a run like one that has passed."""
-    for one in (data, size, launcher, device, precision, program):
+    for one in (data, size, launcher, device, precision, program, script):
         yield from one(plan)
 
 
@@ -162,22 +163,13 @@ def precision(plan: Plan) -> Iterator[Finding]:
         yield _problem("bf16", f"precision={wanted}: {slow}", "precision=fp32")
 
 
-def program(plan: Plan) -> Iterator[Finding]:
-    """The user's own command: what it starts must be there."""
+def script(plan: Plan) -> Iterator[Finding]:
+    """The user's own files in a command: they are there, and can be started."""
     if not plan.command:
         return
     cwd, first = Path(plan.spec.cwd), plan.command[0]
-    found = shutil.which(str(cwd / first) if "/" in first else first)
-    if found is None and (cwd / first).is_file():
+    if _find_program(plan) is None and (cwd / first).is_file():
         yield _problem("program", f"{first} is not executable", _how_to_start(first))
-    elif found is None and not _may_come_in_the_job(plan):
-        is_as_typed = plan.command == plan.spec.command
-        again = f"rampup resume {plan.run_dir.name.rpartition('-')[2]} --code current"
-        yield _problem(
-            "program",
-            f"no program {first!r}: neither on PATH nor in {cwd}",
-            "check the name after --" if is_as_typed else f"{again} uses the current one",
-        )
     index = script_index(plan.command)
     if index is not None and not (cwd / plan.command[index]).exists():
         yield _problem(
@@ -185,6 +177,27 @@ def program(plan: Plan) -> Iterator[Finding]:
             f"script {plan.command[index]!r} does not exist in {cwd}",
             _similar(cwd, plan.command[index]),
         )
+
+
+def program(plan: Plan) -> Iterator[Finding]:
+    """The program that a command starts is on this machine. Another one may have it."""
+    if not plan.command or _find_program(plan) or _may_come_in_the_job(plan):
+        return
+    cwd, first = Path(plan.spec.cwd), plan.command[0]
+    if (cwd / first).is_file():  # what `script` says
+        return
+    is_as_typed = plan.command == plan.spec.command
+    again = f"rampup resume {plan.run_dir.name.rpartition('-')[2]} --code current"
+    yield _problem(
+        "program",
+        f"no program {first!r}: neither on PATH nor in {cwd}",
+        "check the name after --" if is_as_typed else f"{again} uses the current one",
+    )
+
+
+def _find_program(plan: Plan) -> str | None:
+    first = plan.command[0]
+    return shutil.which(str(Path(plan.spec.cwd) / first) if "/" in first else first)
 
 
 def _may_come_in_the_job(plan: Plan) -> bool:

@@ -14,7 +14,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from rampup import __version__
+from rampup import __version__, after
 from rampup.core import software
 from rampup.core.shell import fill
 from rampup.core.spec import RunSpec
@@ -54,6 +54,9 @@ def render(
             "master_suffix": shlex.quote(cluster.master_suffix) if cluster.master_suffix else "",
             "launcher": cluster.launcher,
             "world_size": resources.world_size,
+            "waits": bool(spec.after),
+            "never": after.NEVER_CODE,
+            "after": ask_runs_before() if spec.after else "",
             "clock": clock(resources.lead_s),
             "checks_software": bool(chosen.modules or chosen.env),
             "not_ready": software.NOT_READY,
@@ -78,6 +81,11 @@ def clock(lead_s: int) -> str:
 def ask() -> str:
     """Lines that ask Slurm what it does with the job: they set $seen, $restarts and $preempted."""
     return fill(SCRIPTS / "ask.sh", {})
+
+
+def ask_runs_before() -> str:
+    """Lines that ask the runs before this one, and go behind them again or set $refused."""
+    return fill(SCRIPTS / "after.sh", {"behind": after.BEHIND_CODE, "never": after.NEVER_CODE})
 
 
 def requeue() -> str:
