@@ -332,7 +332,11 @@ def test_show(cli: Any, mine: Path) -> None:
     assert rows["launcher"] == {"key": "launcher", "value": "srun", "origin": str(mine)}
     assert rows["requeue"] == {"key": "requeue", "value": True, "origin": "default"}
     lines = [line.split() for line in cli("cluster", "show", "mine").stdout.splitlines()]
-    assert ["variables.A", "1", str(mine)] in lines and ["sbatch.exclusive", '""', str(mine)] in lines
+    assert ["variables.A", "1", str(mine)] in lines and [
+        "sbatch.exclusive",
+        '""',
+        str(mine),
+    ] in lines
     assert ["requeue", "true", "default"] in lines
     assert cli.json("cluster", "show", "auto")["name"] == "mine"
     assert "did you mean archer2" in cli("cluster", "show", "archer", check=3).stderr
