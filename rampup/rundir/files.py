@@ -8,7 +8,7 @@ computes it. Readers skip a torn last line and name what is missing.
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class RunDir:
     """One run on disk. Making the object touches nothing."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
 
     # names ----------------------------------------------------------------------------------------
 
@@ -247,16 +247,15 @@ class RunDir:
     def control(self) -> list[Record]:
         """Return all that the control side wrote down, the oldest first, and where a job that waited
         for other runs has gone since."""
-        rows = list(read_jsonl(self.control_file))
-        return after.add_moves(rows, str(self.path), lambda name: read_json(Path(name)))
+        rows = read_jsonl(self.control_file)
+        return after.add_moves(rows, str(self.path), read_json)
 
     def records(self, what: str) -> list[Record]:
         return [row for row in self.control() if row.get("what") == what]
 
     def recorded(self, what: str) -> Record | None:
         """Return the last record of that kind."""
-        found = self.records(what)
-        return drop_foreign(found[-1], schema.CONTROL) if found else None
+        return find_last(self.control(), what)
 
     def is_cancelled(self, since: float = 0.0) -> bool:
         """Return whether the run was cancelled after it was last submitted, by the order of the
@@ -281,6 +280,14 @@ class RunDir:
                 rows = [row for row in rows if not _is_after(row, resumed)]
             rows.extend(own)
         return rows
+
+
+def find_last(rows: Sequence[Record], what: str) -> Record | None:
+    """Return the last of the control side's records of that kind."""
+    for row in reversed(rows):
+        if row.get("what") == what:
+            return drop_foreign(row, schema.CONTROL)
+    return None
 
 
 def _add_settings(config: Record, found: Record) -> Record:

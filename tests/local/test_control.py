@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rampup.core import processes
+from rampup.rundir.files import RunDir
+
 LOOP = """
     import time
     print("begun", flush=True)
@@ -41,6 +44,22 @@ def test_a_detached_run_survives_its_terminal(cli, eventually) -> None:
     subprocess.run(["pkill", "-HUP", "-s", str(shell.pid)], check=False)
     cli("wait")
     assert (cli.cwd / "finished").exists()
+
+
+def test_another_host_neither_ends_a_live_run_nor_starts_it_again(cli, eventually) -> None:
+    cli("run", "--detach", "--", "sleep", "60")
+    eventually(lambda: cli.json("list")[0]["state"] == "running")
+    run = RunDir(cli.json("list")[0]["dir"])
+    there = {"SLURMD_NODENAME": "elsewhere"}
+    refused = cli("cancel", run.id, check=4, **there).stderr
+    assert f"run {run.id} lives on {processes.host()}, not here" in refused
+    assert "cancelled" not in [row["what"] for row in run.control()]
+    assert "is still running" in cli("resume", run.id, check=3, **there).stderr
+    assert "is running" in cli("clean", run.id, check=3, **there).stderr
+    for host in ({}, there):
+        assert cli.json("show", run.id, **host)["state"] == "running"
+    assert run.attempt_numbers() == [1]
+    cli("cancel", run.id)
 
 
 def test_wait_tells_the_outcome(cli) -> None:

@@ -59,7 +59,7 @@ def find_apart_ranks(run: RunDir, attempt: AttemptDir, state: State) -> Iterator
 def find_full_memory(attempt: AttemptDir) -> Iterator[Sign]:
     """Yield each node whose memory was nearly full in its last sample."""
     for path in sorted(attempt.path.glob(attempt.system_file("*").name)):
-        rows = list(read_jsonl(path, tail_bytes=SAMPLES_TAIL_BYTES))
+        rows = read_jsonl(path, tail_bytes=SAMPLES_TAIL_BYTES)
         last = rows[-1] if rows else {}
         used, total = read_count(last, "mem_used_mb"), read_count(last, "mem_total_mb")
         if total and used >= MEMORY_FULL * total:
