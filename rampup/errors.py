@@ -57,7 +57,7 @@ OUTCOME_CODES = {
     "timeout": RUN_TIMED_OUT,
 }
 """Exit codes of `wait` and of a foreground `run`, by the state of the run."""
-MOST_LISTED = 60
+MOST_LISTED = 30
 NO_ERROR: Mapping[str, Any] = {}
 
 
@@ -136,11 +136,20 @@ class RunNotFound(RampupError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the hint for an unknown name: the closest known one, and the list. Of a long list only
-    the closest names are shown."""
+    """Return the hint for an unknown name: the closest known one, and the list. In place of a long
+    list the other close names are shown."""
     import difflib  # only a mistake pays for it
 
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
-    listed = ", ".join(close if close and len(names) > MOST_LISTED else names) or "none"
-    return f"did you mean {close[0]}? known: {listed}" if close else f"known: {listed}"
+    if not close:
+        return f"known: {', '.join(names) or 'none'}"
+    if len(names) <= MOST_LISTED:
+        return f"did you mean {close[0]}? known: {', '.join(names)}"
+    others = f" also close: {', '.join(close[1:])}" if close[1:] else ""
+    return f"did you mean {close[0]}?{others}"
+
+
+def undefined(task: object, method: str, hint: str) -> RampupError:
+    """Return the error for a method that a task must define and does not."""
+    return RampupError(f"{type(task).__name__} has no {method}()", hint)

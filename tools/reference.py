@@ -5,6 +5,7 @@ Each page says where its facts are declared. A test compares the pages with what
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -17,13 +18,16 @@ from msgspec.structs import fields
 from rampup import errors
 from rampup.cli import app
 from rampup.config.recipes import load, names
-from rampup.config.setting_tables import CHECKPOINT, RESOURCES, TYPE_NAMES
+from rampup.config.setting_tables import CHECKPOINT, PROGRAM, RESOURCES, TYPE_NAMES
 from rampup.core import variables
 from rampup.core.engines import ENGINES
 from rampup.core.spec import Cluster, Setting
+from rampup.diagnose.why.explain import read_problems
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH = 80
+SUFFIXES = ("at_line", "at_step", "exclude_node", "last_line", "of_time_limit")
+"""Words of a problem that end a sentence: left out where there is no run."""
 
 
 def write_pages() -> dict[str, str]:
@@ -34,6 +38,7 @@ def write_pages() -> dict[str, str]:
         "settings.md": write_settings(),
         "profile-keys.md": write_keys(),
         "exit-codes.md": write_codes(),
+        "problems.md": write_problems(),
         "variables.md": write_variables(),
     }
 
@@ -46,6 +51,7 @@ def write_index() -> str:
         "- [Settings](settings.md): resources, checkpoints, and what engines and recipes take\n"
         "- [Profile keys](profile-keys.md): how a cluster is described\n"
         "- [Exit codes](exit-codes.md)\n"
+        "- [Problems](problems.md) that `rampup why` knows\n"
         "- [Environment variables](variables.md)",
     )
 
@@ -88,7 +94,12 @@ def open_context(command: click.Command, above: click.Context | None, name: str)
 def write_settings() -> str:
     parts = [
         "# Settings",
-        made_from("rampup/core/resources.py", "rampup/core/engines/", "each recipe.toml"),
+        made_from(
+            "rampup/core/resources.py",
+            "rampup/core/program.py",
+            "rampup/core/engines/",
+            "each recipe.toml",
+        ),
         "Write them as `key=value` on the command line, or in a TOML file under the table that the"
         " heading names. `rampup recipe show NAME` prints those of a recipe with their values.",
         "## [resources]",
@@ -97,6 +108,10 @@ def write_settings() -> str:
         list_settings(RESOURCES),
         "## [checkpoint]",
         list_settings(CHECKPOINT),
+        "## [program]",
+        "For commands, which know nothing of rampup; each is also an option: `--metric 'loss=loss"
+        " (\\S+)'`. See [any command](../commands.md).",
+        list_settings(PROGRAM),
     ]
     for engine in ENGINES.values():
         parts += [f"## [train], engine {engine.name}", list_settings(engine.settings)]
@@ -171,6 +186,34 @@ def write_codes() -> str:
         made_from("rampup/errors.py"),
         table(("code", "program", "meaning"), rows),
     )
+
+
+def write_problems() -> str:
+    rows = [
+        (
+            f"`{problem.id}`",
+            name_words(problem.cause),
+            name_words(problem.remedy),
+            "<br>".join(f"{source}: `{text}`" for source, text in problem.example.items()),
+        )
+        for problem in read_problems()
+    ]
+    return join(
+        "# Problems",
+        made_from("rampup/diagnose/why/problems.toml"),
+        "What `rampup why` can answer, from the most special to the most general: the first that"
+        " fits is the answer. Words in italics are values of the run.\n"
+        "[Troubleshooting](../troubleshooting.md) has the same in groups, and"
+        " [how to add one](../troubleshooting.md#add-a-problem).",
+        table(("problem", "cause", "remedy", "what such a run leaves"), rows),
+    )
+
+
+def name_words(template: str) -> str:
+    """Return a sentence of problems.toml with the values of a run as words."""
+    for suffix in SUFFIXES:
+        template = template.replace(f"{{{suffix}}}", "")
+    return re.sub(r"{(\w+)}", lambda found: f"*{found[1].replace('_', ' ')}*", template)
 
 
 def write_variables() -> str:

@@ -23,10 +23,10 @@ VERBS = {
     "logs": "Print the output of a rank.",
     "report": "Write an HTML report about one or more runs.",
     "export": "Export metrics to a table, MLflow, W&B or TensorBoard.",
-    "wait": "Wait until a run ends; the exit code says how it ended.",
+    "wait": "Wait until runs end; the exit code says how they ended.",
     "why": "Explain why a run ended, and what to do.",
     "cancel": "Stop runs.",
-    "resume": "Resume a run from its newest valid checkpoint.",
+    "resume": "Resume runs from their newest valid checkpoints.",
     "drill": "Inject faults into a run and prove that it recovers.",
     "clean": "Delete checkpoints that are no longer needed.",
     "recipe": "List and show recipes: what can be trained.",
@@ -124,7 +124,8 @@ def restyle(error: click.ClickException, words: Sequence[str]) -> RampupError:
     context = error.ctx if isinstance(error, click.UsageError) else None
     verb = [word for word in words[:1] if word in VERBS]  # an error of the parser has no context
     path = context.command_path if context else " ".join(["rampup", *verb])
-    message, hint = error.format_message().rstrip("."), f"{path} --help"
+    # click lists choices one below the other
+    message, hint = " ".join(error.format_message().split()).rstrip("."), f"{path} --help"
     if isinstance(error, click.NoSuchOption):
         message = f"no such option: {error.option_name}"
         hint = suggest_option(error) or f"{hint} lists the options"

@@ -45,7 +45,8 @@ Answers = dict[str, str]
 def command(
     wanted: tuple[str, ...], study: str | None, save: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Stop runs. RUN is an id or a unique prefix of one; there is no default."""
+    """Stop runs. RUN is an id or its first letters, a job id, a name that only one run has, or a
+    path; there is no default."""
     if study is None and not wanted:
         raise UsageError("which run? there is no default", "rampup cancel RUN, or --study STUDY")
     selection = select(wanted, study)

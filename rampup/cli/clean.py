@@ -26,8 +26,8 @@ from rampup.runs.checkpoints import Cleaning, clean, refuse_unless_ended
 @dry_run_option
 @json_option
 def command(wanted: tuple[str, ...], everything: bool, dry_run: bool, as_json: bool) -> int:
-    """Delete checkpoints that are no longer needed. RUN is an id or a unique prefix of one; there is
-    no default.
+    """Delete checkpoints that are no longer needed. RUN is an id or its first letters, a job id, a
+    name that only one run has, or a path; there is no default.
 
     Removes unfinished checkpoints, and all others except the newest valid one and the best. Damaged
     checkpoints are set aside and named; only --all removes them. Runs that have not ended are

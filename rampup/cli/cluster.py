@@ -41,10 +41,8 @@ def list_clusters(as_json: bool) -> int:
         output.emit_json(found)
         return 0
     head = ("cluster", "here", "scheduler", "launcher", "from", "about")
-    output.table(head, [cells(row) for row in found])
-    output.next_step(
-        "rampup cluster show NAME, or rampup cluster probe for the Slurm of this machine"
-    )
+    output.table(head, [cells(row) for row in found], fold_last=True)
+    output.next_step("rampup cluster show NAME", "rampup cluster probe")
     return 0
 
 

@@ -39,9 +39,10 @@ def command(cluster: str, as_json: bool) -> int:
 def show(finding: Finding) -> None:
     mark = output.paint(finding.level, COLOURS[finding.level]) + " " * (WIDTH - len(finding.level))
     output.write_whole(mark + finding.about)
-    for line in (finding.cause, finding.remedy and f"try: {finding.remedy}"):
-        if line:
-            output.write_whole(" " * WIDTH + line)
+    if finding.cause:
+        output.write(" " * WIDTH + finding.cause)
+    if finding.remedy:  # mostly a command: people copy it
+        output.write_whole(f"{' ' * WIDTH}try: {finding.remedy}")
 
 
 def next_command(findings: list[Finding], cluster: str) -> str:

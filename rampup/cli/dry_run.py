@@ -2,7 +2,7 @@
 cost."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rampup.schedulers import find_scheduler
 
 PLACEHOLDERS = {"time": "1:00:00"}
 """Where a name would not do."""
+NO_STUDY: Mapping[str, Any] = {}
 
 
 def show_plan(
@@ -28,10 +29,11 @@ def show_plan(
     as_json: bool,
     run_dir: Path | None = None,
     command: tuple[str, ...] | None = None,
+    study: Mapping[str, Any] = NO_STUDY,
 ) -> int:
     """Show a new run; or one that has a directory already, with the command that it would start.
     Where the cluster can't be reached, the plan is shown with placeholders, and below it what could
-    not be checked."""
+    not be checked. `study` is what the JSON of a sweep has besides."""
     run_dir = run_dir or runs.default_root(spec.cluster) / f"TIME-{spec.name}-ID"
     scheduler = find_scheduler(spec.cluster.scheduler)
     absence = scheduler.find_absence(spec.cluster)
@@ -47,7 +49,8 @@ def show_plan(
     output.say_notes(outlook.notes)
     refusals = [*(name_unsaid(spec, key) for key in unsaid), *map(describe, outlook.refusals)]
     if as_json:
-        show_json(plan, {"unchecked": list(outlook.unchecked), "refused": refusals})
+        gaps = {"unchecked": list(outlook.unchecked), "refused": refusals}
+        show_json(plan, {**gaps, **study})
         return 0
     show(plan, as_json)
     output.say(f"not checked: {', '.join(outlook.unchecked)} ({absence})")
@@ -131,7 +134,9 @@ def whole_program(plan: Plan) -> tuple[str, ...]:
 
 def is_shown(key: str, value: Any) -> bool:
     """What a recipe could use is always shown; of resources and the site only what is set."""
-    return key.startswith("train.") or value not in (None, [], "")
+    if key.startswith("train."):
+        return True
+    return value not in (None, [], "") and (key, value) != ("program.again", False)
 
 
 def settings_of(spec: RunSpec) -> list[tuple[str, Any, str]]:
@@ -139,6 +144,7 @@ def settings_of(spec: RunSpec) -> list[tuple[str, Any, str]]:
         "train": spec.train,
         "checkpoint": spec.checkpoint,
         "resources": to_builtins(spec.resources),
+        "program": to_builtins(spec.program),
         "cluster": to_builtins(spec.cluster),
     }
     return [

@@ -43,7 +43,11 @@ TRACKERS = ("csv", "mlflow", "wandb", "tensorboard", "mlperf")
 @click.option(
     "--tracking-uri", metavar="URI", help="mlflow: the server (default: MLFLOW_TRACKING_URI)."
 )
-@click.option("--project", help="mlflow: the experiment, wandb: the project (default: rampup).")
+@click.option(
+    "--project",
+    metavar="NAME",
+    help="mlflow: the experiment, wandb: the project (default: rampup).",
+)
 @dry_run_option
 @json_option
 def command(
@@ -56,11 +60,11 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Export the metrics of runs to a table or a tracker. RUN is an id or a directory (default: the
-    latest run of this directory).
+    """Export the metrics of runs to a table or a tracker. RUN is an id or its first letters, a job
+    id, a name or a path (default: the latest run of this directory).
 
-    All attempts of a run are merged into one history. An export can be repeated: each run and each
-    point is written once.
+    All attempts of a run are merged into one history. You can repeat an export: what is there
+    already is not written twice.
     """
     from rampup.export.tracker import Target, read_source
 

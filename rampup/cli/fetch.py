@@ -58,8 +58,11 @@ def list_sets(as_json: bool) -> None:
     if as_json:
         output.emit_json([describe(data, states[data.name]) for data in known])
         return
-    rows = [(data.name, states[data.name], megabytes(data.size), data.about) for data in known]
-    output.table(("data set", "state", "size", "about"), rows, right=frozenset({2}))
+    rows = []
+    for data in known:
+        size = megabytes(data.size) if data.size else "-"  # what users have already
+        rows.append((data.name, states[data.name], size, data.about))
+    output.table(("data set", "state", "size", "about"), rows, right=frozenset({2}), fold_last=True)
     missing = [name for name, state in states.items() if state != "present"]
     output.next_step(f"rampup fetch {missing[0]}" if missing else f"rampup run {known[0].recipe}")
 

@@ -8,15 +8,17 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from rampup.cli import output
+from rampup.cli import output, width
 from rampup.cli.ending import report_end
-from rampup.cli.screen import Screen
+from rampup.cli.screen import MovingLine, Progress, Screen, format_place
 from rampup.core import processes
+from rampup.core.metrics import share_done
 from rampup.rundir import opening
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_json
@@ -71,7 +73,7 @@ def follow(
 ) -> None:
     """Show a run until it ends, or until the user interrupts. `waits_for` says what a run waits
     for that has not begun."""
-    tail, attempt = Tail(Path()), None
+    tail, rows, attempt = Tail(Path()), Tail(Path()), None
     later = time.monotonic() + AT_FIRST_S
     while not interrupted:
         more = is_running()  # asked before reading: what is written until the end is not missed
@@ -79,7 +81,9 @@ def follow(
         is_new = newest is not None and (attempt is None or newest.number != attempt.number)
         if newest is not None and is_new and is_current(run, newest):
             attempt, tail = newest, Tail(newest.rank_log(0))
+            rows = Tail(newest.metrics_file if screen.wants_metrics else Path())
         screen.show(tail.read())
+        screen.show_metrics(rows.read())
         if screen.line.is_due():
             beat = read_json(attempt.progress_file) if attempt else {}
             words = describe_start(attempt, beat, screen.is_engine) if attempt else waits_for()
@@ -87,9 +91,60 @@ def follow(
         if not more:
             while printed := tail.read():
                 screen.show(printed)
+            while written := rows.read():
+                screen.show_metrics(written)
             break
         time.sleep(POLL_S if time.monotonic() < later else LATER_POLL_S)
     screen.close()
+
+
+class StudyScreen:
+    """The moving line while the runs of a study are started here: how many of them have ended, and
+    how far the active ones are."""
+
+    def __init__(self) -> None:
+        self.line = MovingLine()
+        self.progress: dict[str, Progress] = {}
+
+    def say(self, words: str) -> None:
+        """Print a line for people, in place of the moving one."""
+        self.line.clear()
+        output.say(words)
+
+    def update(self, active: Sequence[RunDir], ended: int, count: int) -> None:
+        if not self.line.is_due():
+            return
+        place = f"{ended} of {count} ended  "
+        room = (width.columns(sys.stderr) or width.DEFAULT_COLUMNS) - 1 - len(place)
+        if len(active) == 1:
+            words = self._describe(active[0], room)
+        else:
+            words = width.join_fitting("", [describe_share(run) for run in active], room)
+        self.line.draw(place + words)
+
+    def _describe(self, run: RunDir, room: int) -> str:
+        attempt = current_attempt(run)
+        beat = read_json(attempt.progress_file) if attempt else {}
+        if "step" in beat:
+            return self.progress.setdefault(run.id, Progress()).format(beat, room)
+        is_engine = bool(run.config.get("engine"))
+        return describe_start(attempt, beat, is_engine) if attempt else "starting"
+
+
+def describe_share(run: RunDir) -> str:
+    """Say how far one of several runs is."""
+    attempt = current_attempt(run)
+    beat = read_json(attempt.progress_file) if attempt else {}
+    share = share_done(beat)
+    if share is not None:
+        return f"{run.id} {share:.0%}"
+    return f"{run.id} {format_place(beat) if 'step' in beat else 'starting'}"
+
+
+def current_attempt(run: RunDir) -> AttemptDir | None:
+    """Return the newest attempt, if it belongs to what was started last."""
+    newest = run.last_attempt()
+    return newest if newest is not None and is_current(run, newest) else None
 
 
 def open_screen(run: RunDir, as_json: bool) -> Screen:
@@ -120,7 +175,11 @@ def follow_foreground(
     run: RunDir, launcher: subprocess.Popen[bytes], interrupted: list[int], as_json: bool
 ) -> int:
     """Follow a run of this terminal: Ctrl-C cancels it."""
-    follow(run, lambda: launcher.poll() is None, interrupted, open_screen(run, as_json))
+    before = ", ".join(each["id"] for each in run.config.get("after", []))
+    screen, waits = open_screen(run, as_json), f"waiting for run {before}" if before else ""
+    if waits and not screen.line.can_move:
+        output.say(waits)
+    follow(run, lambda: launcher.poll() is None, interrupted, screen, lambda: waits)
     if interrupted:
         output.say(f"stopping {run.id} ...")
         record_cancelled(run, processes.name_interrupt(interrupted[0]))

@@ -15,12 +15,13 @@ from rampup.cli import output, width
 from rampup.cli.options import complete_columns, complete_name, json_option, study_option
 from rampup.cli.selection import cause_in_one_line, report_states, select_all
 from rampup.core.harmless import escape_line
-from rampup.core.metrics import is_number
+from rampup.core.metrics import is_number, share_done
 from rampup.errors import RunNotFound, nearest
 from rampup.rundir import clocks, find
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import attempt_duration_s
-from rampup.rundir.records import Record
+from rampup.rundir.records import Record, read_json
+from rampup.runs.apart import find_apart
 from rampup.runs.state import UNREADABLE, Observation, State, observe, states_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Listing(Struct, frozen=True):
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_name)
-@click.option("--name", "named", metavar="NAME", help="The same as NAME.")
+@click.option("--name", "named", metavar="NAME", help="Only runs of this name, as with NAME.")
 @click.option("--all", "show_all", is_flag=True, help=f"All runs, not only the newest {SHOWN}.")
 @click.option(
     "-n",
@@ -199,6 +200,7 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
     name, created = find.parse_run_name(run)
     # the directory of most runs is not read a second time
     several = attempt is not None and attempt.number > 1
+    apart = find_apart(run, attempt, facts.get("world_size"), state.name)
     earlier = run.attempts()[-2::-1] if several else []
     return {
         "id": run.id,
@@ -211,7 +213,9 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
         "attempts": len(earlier) + 1 if attempt else 0,
         "wall_s": total_s(seen, earlier) if state.ended else None,
         "running_s": running_s(facts) if state.name == "running" else None,
+        "done": read_share(attempt) if attempt and state.name == "running" else None,
         "ranks": facts.get("world_size"),
+        "apart": apart.ranks if apart else 0,
         "metrics": last_metrics(attempt, earlier) if attempt else {},
     }
 
@@ -239,6 +243,11 @@ def running_s(facts: Record) -> float | None:
     return max(0.0, clocks.age(float(began))) if is_number(began) and began else None
 
 
+def read_share(attempt: AttemptDir) -> float | None:
+    """Return how much of a running one is done, 0 to 1; None where nobody knows its length."""
+    return share_done(read_json(attempt.progress_file))
+
+
 def last_metrics(newest: AttemptDir, earlier: list[AttemptDir]) -> Record:
     """Return the metrics of the newest attempt that has written some."""
     found = newest.last_metrics()
@@ -257,6 +266,8 @@ def cells_of(row: dict[str, Any]) -> dict[str, str]:
         for key in headline(metrics)
         if key in metrics
     ]
+    if row["done"] is not None:
+        shown.insert(0, f"{row['done']:.0%}")
     return {
         "id": row["id"],
         "job": row["job"] or "-",
@@ -278,7 +289,8 @@ def shorten_metric(name: str) -> str:
 def state_words(row: dict[str, Any]) -> str:
     several = f", attempt {row['attempts']}" if row["attempts"] > 1 else ""
     old = f", {age(row['as_of_s'])} ago" if row["as_of_s"] is not None else ""
-    return f"{output.STATE_WORDS.get(row['state'], row['state'])}{several}{old}"
+    alone = ", each rank alone" if row["apart"] else ""
+    return f"{output.STATE_WORDS.get(row['state'], row['state'])}{several}{alone}{old}"
 
 
 def headline(metrics: dict[str, Any]) -> tuple[str, ...]:

@@ -44,11 +44,13 @@ UNFINISHED = re.compile("\x1b(\\[[0-9;:]{0,40})?$")
     metavar="N",
     help="Only the last N lines.",
 )
-@click.option("--rank", type=int, default=0, show_default=True, help="The rank to show.")
+@click.option(
+    "--rank", type=int, metavar="R", default=0, show_default=True, help="The rank to show."
+)
 @json_option
 def command(run: str | None, follow: bool, last: int | None, rank: int, as_json: bool) -> int:
-    """Print the output of a rank. RUN is an id or a prefix of one (default: the latest run of this
-    directory)."""
+    """Print the output of a rank. RUN is an id or its first letters, a job id, a name or a path
+    (default: the latest run of this directory)."""
     if as_json and follow:
         raise UsageError("--json and --follow can't be combined", "leave one of them out")
     found = runs.find_to_read(run)

@@ -27,6 +27,8 @@ COLOURS_OF_OURS = re.compile(rf"\x1b\[{OWN};(\d+)m")
 BOLD, DIM, RED, GREEN, YELLOW, BLUE = "1", "2", "31", "32", "33", "34"
 LEAST_COLUMN = 8
 """A column of a table is never cut to less."""
+LEAST_TEXT = 24
+"""A column of text is never folded to less: then it is cut."""
 STATE_COLOURS = {
     "completed": GREEN,
     "failed": RED,
@@ -97,11 +99,6 @@ def say_path(label: str, path: Path) -> None:
     say(fit_path(label, path, sys.stderr))
 
 
-def write_path(label: str, path: Path) -> None:
-    """Print a line of the answer that ends with a path."""
-    write(fit_path(label, path, sys.stdout))
-
-
 def fit_path(label: str, path: Path, stream: Any) -> str:
     room = width.columns(stream)
     left = room if room is None else room - width.measure(label)
@@ -151,12 +148,18 @@ def emit_json(value: Any) -> None:
 
 
 def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: frozenset[int] = frozenset(),
+    fold_last: bool = False,
 ) -> None:
     """Print aligned columns on stdout; `right` holds the indices of columns of numbers. On a
-    terminal they fit its width: the widest are cut, and the last ones left out."""
+    terminal they fit its width: the widest are cut, and the last ones left out. With `fold_last`
+    the last column is text to read: it takes several lines."""
     room = width.columns(sys.stdout)
     head, rows = [tame(each) for each in head], [[tame(each) for each in row] for row in rows]
+    if fold_last and room is not None:
+        rows = fold_column(head, rows, room)
     shown = count_fitting(head, rows, room)
     cut = [row[:shown] for row in rows]
     for index, line in enumerate(table_lines(head[:shown], cut, right, room)):
@@ -175,6 +178,21 @@ def count_fitting(head: Sequence[str], rows: Sequence[Sequence[str]], room: int 
     while count > 1 and sum(least[:count]) + 2 * (count - 1) > room:
         count -= 1
     return count
+
+
+def fold_column(
+    head: Sequence[str], rows: Sequence[Sequence[str]], room: int
+) -> Sequence[Sequence[str]]:
+    """Return rows whose last cell fits; what does not fit stands in further rows below it."""
+    before = measure_columns([measure_cells(row[:-1]) for row in (head, *rows)])
+    left = room - sum(before) - 2 * len(before)
+    if left < LEAST_TEXT:
+        return rows
+    folded: list[list[str]] = []
+    for *cells, text in rows:
+        first, *more = width.fold(text, left).split("\n")
+        folded += [[*cells, first], *([*[""] * len(cells), line] for line in more)]
+    return folded
 
 
 def measure_cells(cells: Sequence[str]) -> list[int]:
@@ -222,12 +240,19 @@ def fit_cell(cell: str, room: int) -> str:
     return cell if short == plain else cell.replace(plain, short)
 
 
+QUOTED = "\n  "
+"""What precedes each line of a log in a message. Other line breaks come from values: they are escaped."""
+
+
 def fail(error: RampupError) -> NoReturn:
     """Print what failed and a hint, and exit with the error's code. RAMPUP_DEBUG shows the
     traceback."""
     if os.environ.get("RAMPUP_DEBUG"):
         raise error
-    say(f"{paint('error:', RED, sys.stderr)} {error.message}")
+    first, *quoted = error.message.split(QUOTED)
+    say(f"{paint('error:', RED, sys.stderr)} {first}")
+    for line in quoted:
+        say(f"  {line}")
     if error.hint:
         say(f"{paint('hint:', BOLD, sys.stderr)} {error.hint}")
     sys.exit(error.exit_code)

@@ -38,7 +38,7 @@ def list_recipes(as_json: bool) -> int:
         (recipe.name, recipe.engine, ", ".join(recipe.data) or "-", recipe.about)
         for recipe in found
     ]
-    output.table(("recipe", "engine", "data", "about"), rows)
+    output.table(("recipe", "engine", "data", "about"), rows, fold_last=True)
     output.next_step("rampup recipe show mnist")
     return 0
 
@@ -52,7 +52,7 @@ def show_recipe(name: str, as_json: bool) -> int:
     if as_json:
         output.emit_json(to_builtins(recipe))
         return 0
-    output.write_whole(f"{output.paint(recipe.name, output.BOLD)}: {recipe.about}")
+    output.write(f"{output.paint(recipe.name, output.BOLD)}: {recipe.about}")
     output.write_whole(f"folder: {recipe.folder}")
     for what, names in (("needs", recipe.requires), ("data", recipe.data)):
         if names:
@@ -63,6 +63,6 @@ def show_recipe(name: str, as_json: bool) -> int:
         default = "none" if setting.default is None else str(setting.default)
         rows.append((key, default, setting.type, setting.help + choices))
     output.write_whole()
-    output.table(("setting", "default", "type", "about"), rows)
+    output.table(("setting", "default", "type", "about"), rows, fold_last=True)
     output.next_step(f"rampup run {name}")
     return 0

@@ -50,8 +50,8 @@ def command(
     show: bool,
     as_json: bool,
 ) -> int:
-    """Write an HTML report about one or more runs. RUN is an id, a prefix of one, or a directory
-    (default: the latest run of this directory)."""
+    """Write an HTML report about one or more runs. RUN is an id or its first letters, a job id, a
+    name or a path (default: the latest run of this directory)."""
     from rampup.report.build import default_file, write_report
 
     selection = select_to_read(wanted, study)

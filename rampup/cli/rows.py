@@ -1,18 +1,22 @@
 """The rows of a run as a table that fits a terminal.
 
 Rank 0 writes `epoch=3/20 step=300 train_loss=0.07` into its log, for grep and for Slurm's log. On a
-terminal follow.py hands these lines to a RowTable. Columns that do not fit are left out; all of them
-are in metrics.jsonl.
+terminal follow.py hands these lines to a RowTable. Your own loop writes such a line only twice a
+minute: its epochs are read from metrics.jsonl. Columns that do not fit are left out; all of them are
+in that file.
 """
 
+import json
 import re
 from typing import Any
 
 from rampup.cli import output, width
-from rampup.core.metrics import lower_is_better
+from rampup.core.metrics import PLACE, is_number, lower_is_better
 
 ROW = re.compile(r"(?:epoch=\S+ )?step=\d+(?: [^=]+=\S+)*")
 FIELD = re.compile(r"(?:^| )([^=]+)=(\S+)")
+EPOCH = re.compile(rb'(?<!\\)"epoch":\s*(\d+)(?:\.0)?[,}]')
+"""A whole epoch in a line of metrics.jsonl."""
 NAMES = {"samples_s": "samples/s", "epoch_s": "took", "eta_s": "left"}
 """What people read in place of the names for machines."""
 LONGEST_NAME = 20
@@ -35,6 +39,57 @@ def parse_row(line: str) -> Row | None:
     if "epoch" in found:
         del found["step"]
     return found
+
+
+class EpochRows:
+    """The last row of each epoch of your own loop, from what is written to metrics.jsonl. A loop may
+    write a thousand rows in a second: only those that are shown are parsed."""
+
+    def __init__(self) -> None:
+        self.rest = self.newest = self.epoch = b""
+
+    @property
+    def last(self) -> dict[str, Any] | None:
+        """The newest row; its epoch may continue."""
+        return parse_metrics(self.newest)
+
+    def add(self, data: bytes) -> list[dict[str, Any]]:
+        """Take what was written, and return the last row of every epoch that has ended."""
+        lines, _, self.rest = (self.rest + data).rpartition(b"\n")
+        ended = []
+        for line in lines.split(b"\n"):
+            found = EPOCH.search(line)
+            if found is None:
+                continue
+            if found[1] != self.epoch:
+                ended.append(self.newest)
+            self.epoch, self.newest = found[1], line
+        return [row for line in ended if (row := parse_metrics(line)) is not None]
+
+
+def parse_metrics(line: bytes) -> dict[str, Any] | None:
+    """Return a row of metrics.jsonl that belongs to a whole epoch; None for any other."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and is_number(row.get("epoch")) else None
+
+
+def format_epoch(row: dict[str, Any], epochs: str) -> Row:
+    """Return a row of metrics as rank 0 would write it; `epochs` is their number, or empty."""
+    number = f"{row['epoch']:g}"
+    found = {"epoch": f"{number}/{epochs}" if epochs else number}
+    for name, value in row.items():
+        if name != "epoch" and name not in PLACE:
+            found[name] = format_value(value)
+    return found
+
+
+def format_value(value: Any) -> str:
+    if not is_number(value):
+        return "nan" if value is None else str(value)
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def is_within_epoch(row: Row) -> bool:

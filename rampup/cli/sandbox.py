@@ -17,6 +17,7 @@ from rampup.sandbox.sandbox import Status
 STATE_COLOURS = {"up": output.GREEN, "down": output.DIM, "damaged": output.RED}
 name_option = click.option(
     "--name",
+    metavar="NAME",
     default=DEFAULT_NAME,
     show_default=True,
     help="Name of the sandbox; you can have several.",
@@ -42,13 +43,19 @@ def command() -> None:
 @command.command("up")
 @name_option
 @click.option(
-    "--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="How many nodes."
+    "--nodes",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="How many nodes.",
 )
 @click.option(
     "--cpus-per-node",
     type=click.IntRange(1, 256),
     default=8,
     show_default=True,
+    metavar="N",
     help="CPUs that each node reports.",
 )
 @click.option(
@@ -56,6 +63,7 @@ def command() -> None:
     type=click.IntRange(0, 64),
     default=0,
     show_default=True,
+    metavar="N",
     help="Simulated GPUs per node.",
 )
 @click.option(
@@ -63,6 +71,7 @@ def command() -> None:
     type=click.IntRange(1, 4_000_001),
     default=1001,
     show_default=True,
+    metavar="N",
     help="Slurm's MaxArraySize.",
 )
 @click.option("--no-accounting", is_flag=True, help="No database: no sacct, no accounts.")

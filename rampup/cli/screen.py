@@ -12,9 +12,17 @@ from collections import deque
 from typing import Any
 
 from rampup.cli import output, width
-from rampup.cli.rows import Row, RowTable, clock_time, is_within_epoch, parse_row
+from rampup.cli.rows import (
+    EpochRows,
+    Row,
+    RowTable,
+    clock_time,
+    format_epoch,
+    is_within_epoch,
+    parse_row,
+)
 from rampup.core.harmless import escape_line
-from rampup.core.metrics import is_number
+from rampup.core.metrics import is_number, progress_of
 
 DRAW_EVERY_S = 1.0
 ROW_EVERY_S = 0.9
@@ -103,15 +111,6 @@ class Progress:
         return clock_time(more / rate) if rate else "-:--"
 
 
-def progress_of(beat: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return what is done and what there is to do: in steps, or in epochs where only their number
-    is known."""
-    for done, total in (("step", "steps"), ("epoch", "epochs")):
-        if is_number(beat.get(done)) and is_number(beat.get(total)) and beat[total] > 0:
-            return beat[done], beat[total]
-    return (beat["step"] if is_number(beat.get("step")) else None), None
-
-
 def format_place(beat: dict[str, Any]) -> str:
     for key in ("epoch", "step"):
         value, last = beat.get(key), beat.get(f"{key}s")
@@ -167,6 +166,9 @@ class Screen:
         self.held: tuple[Row, bool] | None = None
         """A row that came too early, and whether it was the best so far."""
         self.row_due = 0.0
+        self.epochs, self.of_epochs = EpochRows(), ""
+        self.first: Row | None = None
+        """The first row of your own loop: its log has it at once."""
         self.is_training = self.was_used = self.closed = False
 
     def update(self, beat: dict[str, Any], words: str) -> None:
@@ -197,6 +199,16 @@ class Screen:
             self._print(self.rest)
             self.rest = b""
 
+    @property
+    def wants_metrics(self) -> bool:
+        """Whether epochs are read from metrics.jsonl: an engine writes each of them into its log."""
+        return self.line.can_move and self.is_terminal and not self.is_engine
+
+    def show_metrics(self, data: bytes) -> None:
+        """Give each epoch of your own loop a row in the table, when it has ended."""
+        for row in self.epochs.add(data):
+            self._show_epoch(row)
+
     def say(self, words: str) -> None:
         """Print a line for people, in place of the moving one."""
         self.line.clear()
@@ -210,6 +222,21 @@ class Screen:
             return
         if self.is_engine and self.line.can_move and is_within_epoch(row):
             return  # the bar says it
+        if self.wants_metrics and "epoch" in row:
+            row.pop("eta_s", None)  # the bar says it
+            self.of_epochs = row["epoch"].partition("/")[2]
+            if self.epochs.last is not None:
+                return
+            self.first = row
+        self._hold(row)
+
+    def _show_epoch(self, metrics: dict[str, Any]) -> None:
+        row = format_epoch(metrics, self.of_epochs)
+        if row != self.first:
+            self._hold(row)
+
+    def _hold(self, row: Row) -> None:
+        """Show a row, or when it is due; a later one may take its place before."""
         self.held = row, self.table.note(row)
         self._show_held()
 
@@ -241,5 +268,7 @@ class Screen:
 
     def close(self) -> None:
         self.line.clear()
+        if self.epochs.last is not None:
+            self._show_epoch(self.epochs.last)
         self._show_held(at_once=True)
         self._write(self.rest)

@@ -24,6 +24,7 @@ from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import effective_ratio, read_attempts
+from rampup.runs.apart import find_apart_of
 from rampup.runs.summary import (
     checkpoints_of,
     command_of,
@@ -65,8 +66,8 @@ def command(
     verify: bool,
     as_json: bool,
 ) -> int:
-    """One run: its state, progress, numbers, place and settings. RUN is an id or a prefix of one, a
-    job id or a name (default: the latest run of this directory)."""
+    """Show one run: its state, progress, numbers, place and settings. RUN is an id or its first
+    letters, a job id, a name or a path (default: the latest run of this directory)."""
     found = runs.find_to_read(run)
     if explain_unreadable(found, as_json):
         return 0
@@ -88,14 +89,16 @@ def command(
 
 
 def further_facts(run: RunDir, state: str, usage: Usage | None) -> dict[str, Any]:
-    """Return what only the JSON of `show` has. `tries` are the attempts: `attempts` is their
-    number already."""
+    """Return what only the JSON of `show` has. `attempts` is the number of them, and `tries` was the
+    name of the list in rampup 0.1.0: it stays for one release."""
     attempts = read_attempts(run, state == "running")
+    listed = [to_builtins(attempt) for attempt in attempts]
     return {
         "phases": phases_of(run),
         "data": reading_of(run),
         "usage": usage_json(usage, state),
-        "tries": [to_builtins(attempt) for attempt in attempts],
+        "each_attempt": listed,
+        "tries": listed,
         "mlperf": to_builtins(ask_mlperf(run, state)),
         "effective_ratio": effective_ratio(attempts),
         "config": run.used_config,
@@ -148,6 +151,8 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
     show_settings(run, show_all)
     for words in find_damage(run):
         output.say(f"note: {words}")
+    if apart := find_apart_of(run, state):
+        output.say(f"note: {apart.words}: rampup why {run.id}")
     output.next_step(next_command(run, facts))
 
 
@@ -343,13 +348,16 @@ def list_settings(run: RunDir) -> list[tuple[str, str, str]]:
     config = run.used_config
     origins = config.get("origins", {})
     rows = []
-    for table in ("train", "checkpoint", "resources"):
+    for table in ("train", "checkpoint", "resources", "program"):
         for key, value in config.get(table, {}).items():
+            origin = origins.get(f"{table}.{key}", "")
             if table != "train" and value in (None, [], ""):
                 continue
-            name = f"checkpoint.{key}" if table == "checkpoint" else key
+            if table == "program" and origin == DEFAULT:
+                continue
+            name = f"{table}.{key}" if table in ("checkpoint", "program") else key
             shown = "none" if value is None else str(value)
-            rows.append((name, shown, origins.get(f"{table}.{key}", "")))
+            rows.append((name, shown, origin))
     return rows
 
 

@@ -16,15 +16,17 @@ from rampup.cli.compare import differ_words
 from rampup.cli.guesses import RunCommand
 from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.cli.run import (
+    PROGRAM_GROUP,
     RESOURCE_GROUPS,
     allocation,
     make_request,
     place_options,
+    program_options,
     remember,
     resource_options,
 )
 from rampup.cli.selection import report_states, worst_exit_code
-from rampup.config.resolve import PLACE
+from rampup.config.program import PLACE
 from rampup.core import stdin
 from rampup.core.metrics import lower_is_better
 from rampup.core.spec import Share
@@ -55,6 +57,7 @@ DRY_RUN_WORDS = {
     cls=RunCommand,
     groups={
         **RESOURCE_GROUPS,
+        **PROGRAM_GROUP,
         "What happens": ("pack", "throttle", "dry_run"),
         "Name and output": ("name", "as_json"),
     },
@@ -87,6 +90,7 @@ DRY_RUN_WORDS = {
     help="On a cluster: at most N of an array at once.",
 )
 @resource_options
+@program_options
 @dry_run_option
 @json_option
 @click.pass_context
@@ -102,7 +106,7 @@ def command(
     slurm: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
-    **resources: str | None,
+    **options: Any,
 ) -> int:
     """Start one run for every combination of settings; together they are a study.
 
@@ -117,7 +121,7 @@ def command(
     """
     if launcher:
         words = (*words, f"cluster.launcher={launcher}")
-    request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke=False)
+    request = make_request(words, ctx.obj, on or allocation(), name, options, slurm, smoke=False)
     points = grid.points(request, Path.cwd())
     for note in grid.find_unfilled(request, points):
         output.say(f"note: {note}")
@@ -132,6 +136,8 @@ def command(
         )
     members = members_of(study, points)
     note_differences(study, points)
+    if dry_run and find_scheduler(spec.cluster.scheduler).find_absence(spec.cluster):
+        return show_from_afar(study, members, as_json)
     check(waiting(members), study.root, pack if queued else None, output.say)
     if dry_run:
         return show_plan(study, members, way if queued else None, as_json)
@@ -232,11 +238,14 @@ def run_here(
 ) -> int:
     cpus = machine.cpus().allowed
     todo = [with_share(member, cpus, at_once) for member in waiting(members)]
+    screen = follow.StudyScreen()
+    tell = (lambda text: None) if as_json else screen.say
     with SharedCode(study.root, study.name) as code:
-        here = Here(study, code, at_once, (lambda text: None) if as_json else output.say)
+        here = Here(study, code, at_once, tell, screen.update)
         here.make_all(todo, Ids(study.root), interrupted)
         stdin.keep()  # several runs can't share it
         here.go(interrupted)
+    screen.line.clear()
     found = members_of(study, [member.point for member in members])
     now = [replace(member, known=here.as_known(member.known)) for member in found]
     if as_json:
@@ -278,17 +287,7 @@ def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json:
     todo = [member for member in members if member.todo in ("new", "again")]
     scripts = scripts_of(study, todo, way) if way else []
     if as_json:
-        rows = [
-            {
-                "point": member.point.values,
-                "run": member.run.id if member.run else None,
-                "todo": member.todo,
-            }
-            for member in members
-        ]
-        output.emit_json(
-            {"study": study.name, "root": str(study.root), "runs": rows, "scripts": scripts}
-        )
+        output.emit_json({**describe_plan(study, members), "scripts": scripts})
         return 0
     show_points(members)
     if scripts:
@@ -301,9 +300,33 @@ def show_plan(study: Study, members: Sequence[Member], way: Way | None, as_json:
     return 0
 
 
+def show_from_afar(study: Study, members: Sequence[Member], as_json: bool) -> int:
+    """Show the points, and the plan of the first run, where the cluster can't be reached."""
+    from rampup.cli import dry_run  # few sweeps need it
+
+    if not as_json:
+        show_points(members)
+        output.write_whole(f"\nthe first of {output.count(len(members), 'run')}:\n")
+    first = members[0].point.spec
+    return dry_run.show_plan(first, as_json, study=describe_plan(study, members))
+
+
+def describe_plan(study: Study, members: Sequence[Member]) -> dict[str, Any]:
+    rows = [
+        {
+            "point": member.point.values,
+            "run": member.run.id if member.run else None,
+            "todo": member.todo,
+        }
+        for member in members
+    ]
+    return {"study": study.name, "root": str(study.root), "runs": rows}
+
+
 def scripts_of(study: Study, todo: Sequence[Member], way: Way) -> list[str]:
     folder, name = study.folder / f"{way.kind}-N", f"{study.name}-ID"
-    return [way.script(study, folder, name, batch) for batch in way.batches(todo, study.root)]
+    batches = way.batches(todo, study.root)
+    return [way.script(study, folder, name, batch, [1] * len(batch.members)) for batch in batches]
 
 
 def show_points(members: Sequence[Member]) -> None:

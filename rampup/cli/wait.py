@@ -1,4 +1,4 @@
-"""`rampup wait`: return when a run, or every run of a study, has ended. The exit code: 0, 100
+"""`rampup wait`: return when runs, or every run of a study, have ended. The exit code: 0, 100
 failed, 101 not yet, 103 cancelled, 104 timed out."""
 
 import time
@@ -8,7 +8,7 @@ import click
 from rampup.cli import output
 from rampup.cli.ending import report_end
 from rampup.cli.follow import poll_interval_s
-from rampup.cli.options import json_option, run_argument, study_option
+from rampup.cli.options import complete_run, json_option, study_option
 from rampup.cli.selection import (
     Selection,
     report_states,
@@ -26,27 +26,32 @@ POLL_S = 0.2
 
 
 @click.command()
-@run_argument
+@click.argument("wanted", nargs=-1, shell_complete=complete_run, metavar="[RUN]...")
 @study_option("Wait for all runs of this study; the exit code is that of the worst.")
 @click.option(
     "--timeout", type=float, metavar="SECONDS", help="Give up after this time, with exit code 101."
 )
 @json_option
-def command(run: str | None, study: str | None, timeout: float | None, as_json: bool) -> int:
-    """Wait until a run ends; the exit code says how. RUN is an id or a prefix of one (default: the
-    latest run of this directory)."""
-    selection = select([run], study)
-    if study is None and not as_json:
+def command(
+    wanted: tuple[str, ...], study: str | None, timeout: float | None, as_json: bool
+) -> int:
+    """Wait until runs end. The exit code says how a run ended; of several runs, how the worst did.
+    RUN is an id or its first letters, a job id, a name or a path (default: the latest run of this
+    directory)."""
+    latest: tuple[str | None, ...] = (None,) if study is None else ()
+    selection = select(wanted or latest, study)
+    is_one = len(selection.named) == 1
+    if is_one and not as_json:
         output.say(title(selection.named[0]))
     states = wait_for(selection, timeout)
-    if study is None:
+    if is_one:
         return report_end(selection.named[0], None, as_json, followed=False)
     code = worst_exit_code(states.values())
     if as_json:
         output.emit_json({"study": study, "exit_code": code, "runs": states_json(states)})
     else:
         report_states(states)
-        output.next_step(f"rampup list --study {study}")
+        output.next_step(list_command(selection))
     return code
 
 
@@ -66,10 +71,15 @@ def wait_for(selection: Selection, timeout_s: float | None) -> dict[RunDir, Stat
         time.sleep(POLL_S)
 
 
+def list_command(selection: Selection) -> str:
+    study = selection.study
+    return f"rampup list --study {study.name}" if study is not None else "rampup list"
+
+
 def not_finished(selection: Selection, states: dict[RunDir, State]) -> NotFinished:
-    if selection.study is not None:
-        name = selection.study.name
+    if len(selection.named) != 1:
         left = output.count(sum(not state.ended for state in states.values()), "run")
-        return NotFinished(f"not ended yet: {left} of study {name}", f"rampup list --study {name}")
+        whole = f" of study {selection.study.name}" if selection.study else f" of {len(states)}"
+        return NotFinished(f"not ended yet: {left}{whole}", list_command(selection))
     (run,) = selection.named
     return NotFinished(f"run {run.id} is still {states[run].name}", f"rampup logs -f {run.id}")

@@ -18,8 +18,8 @@ from rampup.rundir.files import RunDir
 @run_argument
 @json_option
 def command(run: str | None, as_json: bool) -> int:
-    """Explain why a run ended, with the evidence and what to do. RUN is an id or a prefix of one
-    (default: the latest run of this directory).
+    """Explain why a run ended, with the evidence and what to do. RUN is an id or its first letters,
+    a job id, a name or a path (default: the latest run of this directory).
 
     The first line names the run, the second the cause: that of the rank that failed first. Below it
     are the files and lines that show it, then one thing to do. If the cause is not known, the hint

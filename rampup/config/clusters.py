@@ -18,7 +18,8 @@ import msgspec
 
 from rampup.config.setting_tables import read_toml
 from rampup.core import paths as places
-from rampup.core.spec import Cluster
+from rampup.core.resources import list_directives
+from rampup.core.spec import Cluster, rename_old_keys
 from rampup.errors import Refused, nearest
 from rampup.rundir.trust import is_guarded
 
@@ -29,7 +30,8 @@ LOCAL = "local"
 """The profile of this machine."""
 AUTO = "auto"
 """In place of a name: the profile that fits this machine."""
-MAY_NEED = ("account", "time", "partition", "qos", "mem", "constraint", "reservation")
+MAY_NEED = ("time", *list_directives())
+"""Resources that a profile can ask every run for."""
 
 
 class NotKnownHere(Refused):
@@ -135,13 +137,13 @@ def of_run(name: str, kept: Mapping[str, Any], is_obeyed: bool) -> Cluster:
     if gone and file is None:
         raise Refused(f"unknown cluster {name!r}", nearest(name, names()))
     try:
-        return msgspec.convert(kept, Cluster)
+        return msgspec.convert(rename_old_keys(kept), Cluster)
     except msgspec.ValidationError:  # written by another version
         raise Refused(f"unknown cluster {name!r}", "rampup cluster list") from None
 
 
 def read(file: Path) -> Profile:
-    table = read_toml(file)
+    table = rename_old_keys(read_toml(file))
     known = [key for key in Cluster.__struct_fields__ if key != "name"]
     for key in table:
         if key not in known:

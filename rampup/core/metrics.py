@@ -71,3 +71,18 @@ def lower_is_better(monitor: str, mode: str) -> bool:
     return any(word in monitor for word in ("loss", "error", "epoch_s")) or any(
         word in words for word in LOWER
     )
+
+
+def progress_of(beat: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return what is done and what there is to do, by a heartbeat: in steps, or in epochs where only
+    their number is known."""
+    for done, total in (("step", "steps"), ("epoch", "epochs")):
+        if is_number(beat.get(done)) and is_number(beat.get(total)) and beat[total] > 0:
+            return beat[done], beat[total]
+    return (beat["step"] if is_number(beat.get("step")) else None), None
+
+
+def share_done(beat: Mapping[str, Any]) -> float | None:
+    """Return how much of a run is done, 0 to 1; None where its length is not known."""
+    done, total = progress_of(beat)
+    return min(1.0, done / total) if done is not None and total is not None else None

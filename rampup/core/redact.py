@@ -193,10 +193,19 @@ def redact_variables(variables: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+OF_VARIABLES = (
+    ("cluster", "variables"),
+    ("cluster", "env"),  # as rampup 0.1.0 called it
+    ("cluster", "spark"),
+    ("environment", "variables"),
+)
+"""Tables of config.json whose values may be secrets, whatever their names."""
+
+
 def redact_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return config.json as it is shown."""
     shown: dict[str, Any] = redact(config)
-    for table, key in (("cluster", "env"), ("cluster", "spark"), ("environment", "variables")):
+    for table, key in OF_VARIABLES:
         inner = config.get(table)
         if isinstance(inner, Mapping) and isinstance(inner.get(key), Mapping):
             shown[table][key] = redact_variables(inner[key])

@@ -53,7 +53,7 @@ class Software(Struct, frozen=True, kw_only=True):
 def of(spec: RunSpec, run_dir: Path) -> Software:
     cluster = spec.cluster
     modules, env = [*cluster.modules, *list_modules(spec)], env_of(spec)
-    check_variables(cluster.env, cluster.name)
+    check_variables(cluster.variables, cluster.name)
     for word in (*modules, *cluster.module_use, cluster.module_init or "", env):
         if not word.isprintable():
             raise Refused(
@@ -67,7 +67,7 @@ def of(spec: RunSpec, run_dir: Path) -> Software:
         module_init=cluster.module_init,
         module_use=cluster.module_use,
         module_purge=cluster.module_purge,
-        variables=cluster.env,
+        variables=cluster.variables,
     )
 
 

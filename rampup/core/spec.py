@@ -5,18 +5,22 @@ Written by config/resolve.py, read by runs/plan.py, the schedulers and the launc
 sees the same facts as plain values in config.json.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from rampup.core.declared import Every, Setting, SettingType, Value
+from rampup.core.program import Program, parse_lead_s
 from rampup.core.resources import Resources
 
 __all__ = [
+    "Before",
     "Cluster",
     "Every",
     "FunctionInfo",
     "Needs",
+    "Program",
     "RecipeInfo",
     "Resources",
     "RunSpec",
@@ -110,7 +114,7 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     home: list[str] = []
     """two paths, for nodes that do not see the usual home: if `$HOME` begins with the first path, the job
     gets the second in its place"""
-    env: dict[str, str] = {}
+    variables: dict[str, str] = {}
     """a table of variables for the job"""
     spark_master: str | None = None
     """the master on which rampup creates its own Spark session, when the caller has none:
@@ -119,6 +123,18 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """a table of settings for that session"""
     sbatch: dict[str, str] = {}
     """a table of further directives that the site requires; a flag has the value `""`"""
+
+
+OLD_KEYS = {"env": "variables"}
+"""Keys of profiles by their names in rampup 0.1.0. A profile and a run that have them stay readable
+for one release; `env` means an environment everywhere else."""
+
+
+def rename_old_keys(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a profile with the keys that it has today. Where both are there, the new one counts."""
+    kept = {key: value for key, value in table.items() if key not in OLD_KEYS}
+    renamed = {OLD_KEYS[key]: value for key, value in table.items() if key in OLD_KEYS}
+    return {**renamed, **kept}
 
 
 class Needs(Struct, frozen=True, kw_only=True):
@@ -195,6 +211,15 @@ class FunctionInfo(Struct, frozen=True, kw_only=True):
     """Of the file that holds the call."""
 
 
+class Before(Struct, frozen=True, kw_only=True):
+    """A run that must have completed before another begins."""
+
+    id: str
+    dir: str
+    job: str = ""
+    """Its job when the other run was made; empty for a process of this machine."""
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """Everything that config/resolve.py resolved, each value with its origin."""
 
@@ -217,8 +242,18 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     timeouts_before: int = 0
     """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
     function: FunctionInfo | None = None
+    after: tuple[Before, ...] = ()
+    """The runs that must have completed before this one begins."""
+    program: Program = Program()
+    """The table [program]: what a command is asked for that does not import rampup."""
     as_at_home: bool = False
     """A command that nobody asked to be a rank: it gets none of the variables of torchrun."""
+
+    @property
+    def lead_s(self) -> int:
+        """How many seconds before the time limit the ranks are asked to stop."""
+        stop_lead = self.program.stop_lead
+        return parse_lead_s(stop_lead) if stop_lead else self.resources.lead_s
 
     @property
     def needs_rampup(self) -> bool:

@@ -47,6 +47,7 @@ def check_from_afar(plan: Plan) -> Outlook:
         *refuse_problems(request.check_itself(plan)),
         *software.check(plan),
         *request.data(plan),
+        *request.program(plan),
     ]
     return Outlook(
         notes=tuple(finding for finding in findings if finding.level == "note"),

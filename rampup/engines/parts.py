@@ -244,7 +244,13 @@ def agree_on_checkpoint(job: Job, world: Ranks) -> tuple[int, Checkpoint | None]
     if world.rank == 0:
         store.take_over()
         newest = store.latest()
-    return world.agree(newest.step if newest else -1), newest
+    step = world.agree(newest.step if newest else -1)
+    if step < 0 and job.smoke and job.context.attempt > 1:
+        raise RampupError(
+            "the second attempt of the smoke test found no checkpoint of the first",
+            "rampup show --checkpoints --verify",
+        )
+    return step, newest
 
 
 def record_resume(job: Job, step: int, why_not: list[str]) -> str:

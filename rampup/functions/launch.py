@@ -22,7 +22,7 @@ from rampup.functions.job import Job, explained
 from rampup.rundir import find, private
 from rampup.rundir.files import RunDir
 from rampup.runs import resume
-from rampup.runs.create import create_run, plan_new_run
+from rampup.runs.create import making_run, plan_new_run
 from rampup.runs.plan import make_plan
 
 OWN_OPTIONS = ("np", "on", "wait", "name", "launcher", "slurm")
@@ -72,11 +72,9 @@ def submit(request: Request, packed: PackedCall, waits: bool) -> Job:
     checked = preflight(plan_new_run(spec))
     output.say_notes(checked.notes)
     private.make_key()
-
-    def add_call(made: RunDir) -> None:
-        private.write(made.call_file, lambda file: file.write(packed.content))
-
-    run = create_run(checked, add_files=add_call)
+    with making_run(checked) as making:
+        private.write(making.hidden.call_file, lambda file: file.write(packed.content))
+    run = making.run
     remember(run.path.parent)
     output.say_path(f"run {run.id}: {output.count(checked.plan.ranks, 'rank')}, in ", run.path)
     is_foreground = waits and checked.plan.scheduler.driven_here
@@ -135,6 +133,7 @@ def check_arguments(
         raise UsageError(
             f"rampup.launch needs a function, not {function!r:.60}", "rampup.launch(train, np=2)"
         )
+    refuse_unfinished(function)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a function written in C
@@ -152,6 +151,21 @@ def check_arguments(
         known = [key for key in kwargs if key not in signature.parameters]
         hint = nearest(known[0], [*OPTIONS, *signature.parameters]) if known else ""
         raise UsageError(f"{name}{signature} can't be called so: {error}", hint) from None
+
+
+def refuse_unfinished(function: Callable[..., Any]) -> None:
+    """Refuse a function whose call runs none of its lines."""
+    inner = find_inner(function)
+    if inspect.iscoroutinefunction(inner):
+        raise UsageError(
+            f"{describe(inner)} is an async function: a call of it only makes a coroutine",
+            "launch a function that calls asyncio.run() on it",
+        )
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise UsageError(
+            f"{describe(inner)} is a generator function: a call of it runs none of its lines",
+            "launch a function that collects what it yields, and returns a list",
+        )
 
 
 def count_tasks_per_node(options: Mapping[str, Any]) -> int:

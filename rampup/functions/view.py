@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rampup.cli import follow
-from rampup.cli.screen import Screen, format_facts, format_place, progress_of
+from rampup.cli.screen import Screen, format_facts, format_place
+from rampup.core.metrics import share_done
 from rampup.functions.curves import draw_bar, draw_run
 from rampup.rundir.attempt import AttemptDir
 from rampup.rundir.files import RunDir
@@ -121,9 +122,9 @@ class NotebookView:
             return draw_run(self.run, state) + (said if text else "")
         attempt = self.tail.attempt if hasattr(self, "tail") else None
         beat: dict[str, Any] = read_json(attempt.progress_file) if attempt is not None else {}
-        done, total = progress_of(beat)
+        share = share_done(beat)
         facts = [format_place(beat), *format_facts(beat)] if "step" in beat else [state.name]
-        bar = draw_bar(done / total) if done is not None and total else ""
+        bar = draw_bar(share) if share is not None else ""
         return f"<div><b>{self.run.id}</b> {bar} {html.escape('  '.join(facts))}</div>{said}"
 
 

@@ -45,7 +45,7 @@ srun {size_options(self, spec.resources)} \\
         return render_loop(spec, COMMENT, command)
 
     def knows_mpi(self, spec: RunSpec) -> bool:
-        return self.starts_mpi or "SLURM_MPI_TYPE" in spec.cluster.env
+        return self.starts_mpi or "SLURM_MPI_TYPE" in spec.cluster.variables
 
 
 class Pmix(Srun):

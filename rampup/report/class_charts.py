@@ -162,7 +162,7 @@ def class_table(evaluation: Record) -> str:
         for name, (*values, samples) in shown
     ]
     when = f"The last validation, at step {escape(evaluation.get('step', '?'))}, over all ranks."
-    table = html_table(HEAD, rows, "tries")
+    table = html_table(HEAD, rows, "attempts")
     return f"<p class='soft small'>{when}</p><div class='wide'>{table}</div>"
 
 

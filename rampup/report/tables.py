@@ -50,7 +50,7 @@ def attempts_table(data: RunData) -> str:
     ratio = effective_time(data)
     so_far = "" if data.state.ended else " so far"
     meaning = f" Effective training time{so_far}: {ratio}, {EFFECTIVE}" if ratio else ""
-    table = html_table(head, rows, "tries")
+    table = html_table(head, rows, "attempts")
     return f"<div class='wide'>{table}</div><p class='small'>{escape(cost + meaning)}</p>"
 
 

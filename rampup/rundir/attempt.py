@@ -35,6 +35,12 @@ class AttemptDir:
         return self.path / "attempt.json"
 
     @property
+    def outcome_file(self) -> Path:
+        """How this attempt ended, in plain words for scripts that can't read JSON: the outcome, and
+        the cause if there is one; written by the job script."""
+        return self.path / "outcome"
+
+    @property
     def job_log(self) -> Path:
         return self.path / "job.log"
 
@@ -160,6 +166,10 @@ class AttemptDir:
         found = [path for path in self.path.glob("*profile*.txt") if opening.is_file(path)]
         return min(found, default=None)
 
+    def contact_file(self, rank: int) -> Path:
+        """Whether this rank has met another, as contact.py saw it; written beside the rank."""
+        return self.path / f"contact-{rank}.json"
+
     def system_file(self, node: str) -> Path:
         return self.path / f"system-{node}.jsonl"
 
@@ -192,7 +202,8 @@ class AttemptDir:
         return found[-1] if found else None
 
     def resume_step(self) -> int:
-        """Return the step from which this attempt resumed; 0 when it began anew."""
+        """Return the step from which this attempt resumed; 0 when it began anew, or -1 where its steps
+        count from 0."""
         resumed = self.event("resumed") if self.number > 1 else None
         return int(resumed.get("step", 0)) if resumed else 0
 

@@ -4,7 +4,8 @@ A process that wants to hand a run to a scheduler first claims the next number b
 else can make: `submissions/<n>.json`. So a run is never started twice, whatever happens to locks.
 Then it writes down what it is about to do (`submitting`), and last how that ended (`submitted` or
 `not submitted`). A process that dies in between leaves an open submission: its scheduler knows
-whether there is a job, by the name of the job. Only runs/ decides what an open submission means.
+whether there is a job, by the name of the job. A start that was cancelled inside a job of many runs
+has `submissions/<n>.cancelled` beside its claim. Only runs/ decides what an open submission means.
 """
 
 import contextlib
@@ -89,6 +90,19 @@ def make_name(mine: Path, name: Path) -> None:
             file.write(mine.read_bytes())
             file.flush()
             os.fsync(file.fileno())
+
+
+def mark_cancelled(run: RunDir) -> None:
+    """Leave a file whose name says that the newest start of a run was cancelled: the script of a
+    pack looks for it."""
+    number, _ = newest_claim(run)
+    if not number:  # rampup 0.1.0 wrote no claims, and its packs read control.jsonl
+        return
+    try:
+        opening.refuse_link(run.submissions)
+        opening.touch(run.submissions / f"{number}.cancelled")
+    except OSError as error:
+        raise records.refuse_write(run.path, error) from None
 
 
 def refuse_second(run: RunDir) -> Refused:

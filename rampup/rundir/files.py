@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rampup import after
 from rampup.core.metrics import is_number
 from rampup.core.spec import Share
 from rampup.errors import Refused
@@ -86,6 +87,15 @@ class RunDir:
     def key_file(self) -> Path:
         """What the ranks prove with that they are of this run. Only its owner may read it."""
         return self.path / "ranks.key"
+
+    @property
+    def contact_program(self) -> Path:
+        return self.path / "contact.py"
+
+    @property
+    def after_program(self) -> Path:
+        """What says whether the runs before this one have completed, where there are some."""
+        return self.path / "after.py"
 
     @property
     def guardian_program(self) -> Path:
@@ -235,11 +245,13 @@ class RunDir:
         append_json(self.control_file, row, durable, sharing.OWNER_ONLY)
 
     def control(self) -> list[Record]:
-        """Return all that the control side wrote down, the oldest first."""
-        return list(read_jsonl(self.control_file))
+        """Return all that the control side wrote down, the oldest first, and where a job that waited
+        for other runs has gone since."""
+        rows = list(read_jsonl(self.control_file))
+        return after.add_moves(rows, str(self.path), lambda name: read_json(Path(name)))
 
     def records(self, what: str) -> list[Record]:
-        return [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+        return [row for row in self.control() if row.get("what") == what]
 
     def recorded(self, what: str) -> Record | None:
         """Return the last record of that kind."""
@@ -372,17 +384,19 @@ def fill_run(
     config: Record,
     env: Record,
     rank_program: str,
+    contact_program: str,
     script: str | None,
     user_file: str | None,
     share: Share = "results",
 ) -> None:
-    """Write what a new run is to do. `rank_program` and `user_file` are copied; without a `script`
-    or a file of the user there is none."""
+    """Write what a new run is to do. The programs of a rank and `user_file` are copied; without
+    a `script` or a file of the user there is none."""
     import shutil
 
     sharing.write_private(made.config_file, format_json(config).encode(), share)
     sharing.write_private(made.env_file, format_json(env).encode(), share)
     shutil.copyfile(rank_program, made.rank_program)
+    shutil.copyfile(contact_program, made.contact_program)
     if script is not None:  # it has the variables of the profile
         sharing.write_private(made.job_script, script.encode(), share)
     if user_file is not None:

@@ -133,9 +133,10 @@ def find(wanted: str | None) -> RunDir:
         return found[0]
     if found:
         ids = ", ".join(run.id for run in found[:8])
-        raise UsageError(
-            f"{wanted!r} fits {len(found)} runs: {ids}", "give the id, or more letters of it"
-        )
+        hint = "give the id, or more letters of it"
+        if parse_run_name(found[0])[0] == wanted:
+            hint = f"give the id of one; rampup list {wanted} shows them"
+        raise UsageError(f"{wanted!r} fits {len(found)} runs: {ids}", hint)
     if os.path.isdir(wanted):
         return open_run(Path(wanted).absolute())
     raise RunNotFound(f"no run {wanted!r}", "rampup list shows the runs")

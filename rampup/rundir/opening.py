@@ -140,15 +140,6 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str:
         return ""
 
 
-def list_folder(path: Path) -> list[str]:
-    """Return the names in a folder of a run, which is no link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        return os.listdir(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def refuse_link(path: Path) -> None:
     """Raise an OSError if a folder that is about to be written into is a link."""
     if path.is_symlink():

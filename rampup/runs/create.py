@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from rampup import __version__, rank
+from rampup import __version__, after, contact, rank
 from rampup.config.recipes import HERE as BUILTIN_RECIPES
 from rampup.config.recipes import program_of as recipe_program
 from rampup.core import processes, software
@@ -27,8 +27,6 @@ from rampup.runs.plan import CheckedPlan, Plan, find_program, make_config, make_
 
 Take = Callable[[Sequence[str], Path, Path], Snapshot]
 """As `take` of runs/code.py: a command, where it runs, and where the copy of its code goes."""
-AddFiles = Callable[[RunDir], None]
-"""Writes further files of a run while nobody sees it yet."""
 NO_STUDY: Mapping[str, Any] = {"study": None}
 
 
@@ -40,30 +38,29 @@ def plan_new_run(spec: RunSpec, root: Path | None = None, run_id: str | None = N
     )
 
 
-def add_nothing(made: RunDir) -> None:
-    """A run has no further files, unless it calls a function."""
+class Making(NamedTuple):
+    """A run whose directory is being made."""
+
+    run: RunDir
+    """Where it will be."""
+    hidden: RunDir
+    """Where its files are written, while nobody sees it yet."""
 
 
 def create_run(
-    checked: CheckedPlan,
-    take_code: Take = take,
-    study: Mapping[str, Any] = NO_STUDY,
-    add_files: AddFiles = add_nothing,
+    checked: CheckedPlan, take_code: Take = take, study: Mapping[str, Any] = NO_STUDY
 ) -> RunDir:
     """Make the directory of a run; `take_code` copies the user's code into it."""
-    with making_run(checked, take_code, study, add_files) as run:
-        return run
+    with making_run(checked, take_code, study) as making:
+        return making.run
 
 
 @contextmanager
 def making_run(
-    checked: CheckedPlan,
-    take_code: Take,
-    study: Mapping[str, Any] = NO_STUDY,
-    add_files: AddFiles = add_nothing,
-) -> Iterator[RunDir]:
-    """Make the directory of a run, complete but hidden while the block runs. An error in the block
-    leaves nothing."""
+    checked: CheckedPlan, take_code: Take = take, study: Mapping[str, Any] = NO_STUDY
+) -> Iterator[Making]:
+    """Make the directory of a run, complete but hidden while the block runs: it may add files. An
+    error in the block leaves nothing."""
     plan, run = checked.plan, RunDir(checked.plan.run_dir)
     identity = {
         "id": run.id,
@@ -77,8 +74,7 @@ def making_run(
     share = checked.plan.spec.cluster.share
     with rundir.create_run(run.path, identity, study is NO_STUDY, share) as made:
         fill(made, plan, take_code)
-        add_files(made)
-        yield run
+        yield Making(run, made)
 
 
 def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
@@ -106,10 +102,13 @@ def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
         config={**config, "source": source},
         env={**versions.describe(plan.software.env), "code": code},
         rank_program=rank.__file__,
+        contact_program=contact.__file__,
         script=plan.script,
         user_file=spec.config_file,
         share=spec.cluster.share,
     )
+    if spec.after:
+        shutil.copyfile(after.__file__, made.after_program)
     claims.claim_first(made)
 
 

@@ -281,9 +281,16 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     if processes.is_alive(submitted) or (
         is_elsewhere and clocks.age_of_file(run.control_file) < SILENT_AFTER_S
     ):
-        return State("pending")
+        return State("pending", cause=describe_wait(run))
     cause = torn if has_no_record else "its launcher ended before it could record what it does"
     return state_of_the_gone(run, 0.0, cause)
+
+
+def describe_wait(run: RunDir) -> str:
+    """Say for which runs a process waits that has not begun an attempt."""
+    before = run.config.get("after")
+    names = [str(each.get("id")) for each in before or [] if isinstance(each, dict)]
+    return f"it waits for run {', '.join(names)}" if names else ""
 
 
 def is_closed(run: RunDir) -> bool:

@@ -43,7 +43,7 @@ def cancel(run: RunDir) -> None:
     job = find_job(observe(run), submitted)
     # a run that waits in a sweep or shares a job: the process that has it reads this record
     if submitted.get("packed") or submitted.get("waits"):
-        run.record("cancelled", by="rampup cancel")
+        withdraw(run)
     elif job is not None:
         cluster = of_run(job.cluster, run.config.get("cluster", {}), is_obeyed(run))
         find_scheduler(cluster.scheduler).cancel(run, cluster, job)
@@ -52,6 +52,12 @@ def cancel(run: RunDir) -> None:
         find_supervisor(run)  # refused before anything is recorded: it may live on another host
         record_cancelled(run)
         find_recorded(run.config.get("cluster", {}).get("scheduler")).stop_process(run)
+
+
+def withdraw(run: RunDir) -> None:
+    """Record that a run was cancelled, for the process that has it in its hands."""
+    claims.mark_cancelled(run)  # first: a pack must not begin what is called cancelled
+    run.record("cancelled", by="rampup cancel")
 
 
 def record_cancelled(run: RunDir, by: str = "rampup cancel") -> None:

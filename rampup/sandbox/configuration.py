@@ -216,7 +216,7 @@ def render_profile(layout: Layout, options: Options) -> str:
     # A JSON string, number, boolean or list of strings is also TOML.
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in keys.items() if value is not None]
     variables = open_mpi_environment().items()
-    lines += ["\n[env]\n", *(f"{key} = {json.dumps(value)}\n" for key, value in variables)]
+    lines += ["\n[variables]\n", *(f"{key} = {json.dumps(value)}\n" for key, value in variables)]
     return "".join(lines)
 
 

@@ -142,10 +142,16 @@ class Scheduler:
     """Its name as people write it."""
     launchers: ClassVar[tuple[str, ...]]
     """The launchers that can work inside what it grants."""
+    signals_programs: ClassVar[bool] = False
+    """Whether a command gets the signal that it asks for before it must end."""
+    restarts_at_limit: ClassVar[bool] = False
+    """Whether a run whose time is over starts again by itself."""
     is_here: ClassVar[bool] = False
     """Whether its runs are processes of this machine, so that what this machine has decides."""
     driven_here: ClassVar[bool] = False
     """Whether a process of this machine drives its runs, so that Ctrl-C ends them."""
+    can_wait: ClassVar[bool] = False
+    """Whether a run can wait for other runs of the same queue, `--after`."""
     logs: ClassVar[str] = "job.log"
     """Where in the run directory people find what it said."""
 
@@ -254,9 +260,16 @@ class Scheduler:
         raise NotImplementedError
 
     def render_pack(
-        self, study: str, folder: Path, name: str, spec: RunSpec, count: int, at_once: int
+        self,
+        study: str,
+        folder: Path,
+        name: str,
+        spec: RunSpec,
+        starts: Sequence[int],
+        at_once: int,
     ) -> str:
-        """The script of one job for many runs; `folder` has a link to each, by its number."""
+        """The script of one job for many runs; `folder` has a link to each, by its number, and
+        `starts` says of each which of its submissions this is."""
         raise NotImplementedError
 
     def scale(self, spec: RunSpec, at_once: int) -> RunSpec:

@@ -31,13 +31,18 @@ from rampup.study.members import Ids, Known, Member, Study, make, rebuild_spec
 
 POLL_S = 0.1
 Tell = Callable[[str], None]
+Watch = Callable[[Sequence[RunDir], int, int], None]
+"""Takes the active runs, how many have ended, and how many there are."""
 
 
 class Here:
     """The runs that wait, and those that go."""
 
-    def __init__(self, study: Study, code: SharedCode, at_once: int, tell: Tell) -> None:
-        self.study, self.code, self.at_once, self.tell = study, code, at_once, tell
+    def __init__(
+        self, study: Study, code: SharedCode, at_once: int, tell: Tell, watch: Watch
+    ) -> None:
+        self.study, self.code, self.at_once = study, code, at_once
+        self.tell, self.watch = tell, watch
         self.waiting: deque[tuple[Member, RunDir]] = deque()
         self.going: dict[int, tuple[Member, RunDir, subprocess.Popen[bytes]]] = {}
         self.refused: dict[str, State] = {}
@@ -71,6 +76,8 @@ class Here:
             while self.waiting and len(self.going) < self.at_once:
                 self.begin(*self.waiting.popleft())
             self.collect()
+            active = [run for _, run, _ in self.going.values()]
+            self.watch(active, self.count - len(self.waiting) - len(active), self.count)
             time.sleep(POLL_S)
         if interrupted:
             self.stop(processes.name_interrupt(interrupted[0]))

@@ -77,11 +77,16 @@ class Way(Struct, frozen=True):
             for first in range(0, len(group.members), size)
         ]
 
-    def script(self, study: Study, folder: Path, name: str, group: Group) -> str:
+    def script(
+        self, study: Study, folder: Path, name: str, group: Group, starts: Sequence[int]
+    ) -> str:
+        """The text of one job; `starts` says of each run which of its submissions this is."""
         count = len(group.members)
         if self.at_once:
             at_once = min(self.at_once, count)
-            return group.scheduler.render_pack(study.name, folder, name, group.spec, count, at_once)
+            return group.scheduler.render_pack(
+                study.name, folder, name, group.spec, starts, at_once
+            )
         return group.scheduler.render_array(
             study.name, folder, name, group.request, count, self.throttle
         )
@@ -217,8 +222,10 @@ class Launch(Struct, frozen=True):
     def submit(self, batch: Batch) -> str:
         """One sbatch."""
         cluster, name = batch.group.spec.cluster, f"{self.study.name}-{runs.new_run_id()}"
+        begun = [claims.describe_start(run) for run in batch.runs]
+        starts = [start["number"] for start in begun]
         folder = make_folder(self.study.folder, self.way.kind)
-        script = self.way.script(self.study, folder, name, batch.group)
+        script = self.way.script(self.study, folder, name, batch.group, starts)
         file = write_job(folder, batch.runs, script, cluster.share)
         shared = {
             "scheduler": cluster.scheduler,
@@ -226,10 +233,7 @@ class Launch(Struct, frozen=True):
             "job_name": name,
             **({"packed": True} if self.way.at_once else {}),
         }
-        asked = [
-            {**claims.describe_start(run), "task": task, **shared}
-            for task, run in enumerate(batch.runs)
-        ]
+        asked = [{**start, "task": task, **shared} for task, start in enumerate(begun)]
 
         def announce(program: records.Record) -> None:
             for run in batch.runs:

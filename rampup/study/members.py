@@ -134,9 +134,9 @@ class Ids:
 def make(study: Study, point: Point, run_id: str, code: SharedCode) -> RunDir:
     about = {"study": study.name, "point": redact(point.values), "point_id": point.id}
     checked = accept_alike(plan_new_run(point.spec, study.root, run_id))
-    with making_run(checked, code.take, about) as run:
-        claim_point(study, point, run)
-    return run
+    with making_run(checked, code.take, about) as making:
+        claim_point(study, point, making.run)
+    return making.run
 
 
 def claim_point(study: Study, point: Point, run: RunDir) -> None:

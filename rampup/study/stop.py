@@ -15,7 +15,7 @@ from rampup.rundir.files import RunDir
 from rampup.rundir.records import Record
 from rampup.rundir.trust import is_obeyed, may_change
 from rampup.runs.state import find_job, observe, state_of
-from rampup.runs.stop import cancel, record_cancelled
+from rampup.runs.stop import cancel, record_cancelled, withdraw
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.base import JobRef
 from rampup.schedulers.local import CANCEL_WAIT_S
@@ -83,7 +83,7 @@ def cancel_all(going: Sequence[RunDir], saving: Sequence[RunDir] = ()) -> None:
         if asked is None:
             cancel(run)
         elif asked in busy:
-            run.record("cancelled", by="rampup cancel")
+            withdraw(run)
         else:
             jobs.setdefault((asked.cluster, asked.name), {}).setdefault(asked.job, []).append(run)
     for (cluster, name), mine in jobs.items():

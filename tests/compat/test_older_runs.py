@@ -177,8 +177,9 @@ def test_a_recipe_goes_on_from_its_checkpoint(cli: Cli, kind: str, steps: int) -
     newest = checkpoint_of(run)
     found = resumed(cli, run)
     assert (found["state"], found["attempts"]) == ("completed", 2)
-    assert [it["last_step"] for it in found["tries"]][1] == steps
-    assert found["tries"][1]["first_step"] == newest > 0
+    assert [it["last_step"] for it in found["each_attempt"]][1] == steps
+    assert found["each_attempt"][1]["first_step"] == newest > 0
+    assert found["tries"] == found["each_attempt"], "the name of before, for one release"
     assert found["metrics"]["step"] == steps
     logged = steps_of(cli, run)
     assert logged == sorted(logged), "one story, over both attempts"
@@ -191,7 +192,7 @@ def test_a_loop_of_a_users_own_goes_on_from_its_checkpoint(cli: Cli, kind: str) 
     found = resumed(cli, run)
     assert (found["state"], found["attempts"]) == ("completed", 2)
     assert found["metrics"]["total"] == SUM_OF_20_STEPS
-    assert found["tries"][1]["first_step"] == 10
+    assert found["each_attempt"][1]["first_step"] == 10
     key = run / "ranks.key"
     assert key.stat().st_mode & 0o777 == 0o600, "its ranks of today need one"
 
@@ -261,7 +262,7 @@ def test_a_launcher_that_outlived_the_update_starts_the_next_attempt(cli: Cli) -
     found = cli.json("show", str(run))
     assert (found["state"], found["attempts"]) == ("completed", 2)
     assert found["metrics"]["total"] == SUM_OF_20_STEPS
-    assert found["tries"][1]["first_step"] == 10
+    assert found["each_attempt"][1]["first_step"] == 10
 
 
 def test_what_older_settings_name_is_still_there(cli: Cli) -> None:

@@ -152,7 +152,7 @@ REFUSED = {
     "label_smoothing=1.5": ("a width is 1 or more, a smoothing from 0 to 1", "label_smoothing=0.1"),
     "arch=resnett18": (
         "arch=resnett18: there is no network of that name",
-        "did you mean resnet18? known: resnet18, res",
+        "did you mean resnet18? also close: res",
     ),
     "arch=$(touch x)": (
         "arch=$(touch x): there is no network of that name",

@@ -195,6 +195,7 @@ def test_devices_are_ranks(project: Path) -> None:
         ("data=pkg", "pkg.mod:Class"),
         ("data=pkg.data:load", "is a function, not a LightningDataModule"),
         ("limit_train_batches=0", "trains nothing"),
+        ("epochs=3", "write max_epochs=3"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_nearest(

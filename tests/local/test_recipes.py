@@ -62,6 +62,15 @@ def test_mnist(cli, mnist, seed: int) -> None:
     }
 
 
+def test_one_batch_of_everything_keeps_no_checkpoint(cli) -> None:
+    """And the batch is larger than the data, which is noted."""
+    done = cli("run", "digits", "--dev", "batch_size=1000000", "--json")
+    run = json.loads(done.stdout)
+    assert "note: batch_size=1,000,000 is larger than the data (1,437 samples)" in done.stderr
+    assert run["metrics"]["step"] == 1 and not list(Path(run["dir"]).glob("checkpoints/*"))
+    assert [row["name"] for row in cli.json("list")] == ["digits-dev"]
+
+
 def test_stop_on_a_target(cli) -> None:
     run = cli.json("run", "digits", "target=0.5")
     assert run["metrics"]["epoch"] < 5 and run["best"]["value"] >= 0.5

@@ -81,6 +81,25 @@ def test_runs_that_are_started_again_have_todays_code(cli, sweep) -> None:
     assert len(list(run.glob("code*"))) == 2
 
 
+def test_runs_are_resumed_and_waited_for_together(cli, sweep) -> None:
+    cli.script(PROGRAM.replace('name == "bad"', 'name != "a"'), "prog.py")
+    sweep("p=a,b,c", check=100)
+    ids = [row["id"] for p, row in sorted(runs_of(cli).items()) if p != "a"]
+    assert "there is no default" in cli("resume", check=2).stderr
+    assert "follows one run" in cli("resume", *ids, "--follow", check=2).stderr
+    assert "describes one run" in cli("resume", *ids, "--json", check=2).stderr
+    assert cli("resume", "--study", "prog", "--dry-run").stdout.count("train.p") == 2
+    (cli.cwd / "fixed").touch()
+    again = cli("resume", "--study", "prog").stderr
+    assert all(f"prog {each}: attempt 2" in again for each in ids)
+    assert {p: row["attempts"] for p, row in runs_of(cli).items()} == {"a": 1, "b": 2, "c": 2}
+    assert cli("wait", *ids).stderr.startswith("2 runs: 2 completed")
+    assert cli.json("wait", *ids)["exit_code"] == 0
+    assert "has no run to resume" in cli("resume", "--study", "prog", check=3).stderr
+    refused = cli("resume", *ids, check=3).stderr
+    assert all(f"prog {each} was not resumed: run {each} has completed" in refused for each in ids)
+
+
 def test_ctrl_c_stops_what_runs_and_the_same_command_goes_on(cli, sweep, eventually) -> None:
     cli.env["LIVE"] = "60"
     process = cli.start("sweep", "p=a,b,c,d", "--pack", "2", "--", "python", "prog.py", "{p}")

@@ -38,6 +38,10 @@ def test_your_own_loop_is_seen_from_its_first_row_on(
     assert len(set(lines)) == len(lines), "it moves"
     heads = [index for index, line in enumerate(seen.drawn) if "train_loss" in line]
     assert heads and heads[0] < seen.drawn.index(lines[-1]), "the first row came early"
+    rows = [line.split()[0] for line in seen.lines if re.match(r" *\d+(/30)? ", line)]
+    if epoch:
+        assert 3 <= len(rows) < 30 and len(set(rows)) == len(rows), "an epoch is shown once"
+        assert (rows[0], rows[-1]) == ("1/30", "30/30")
 
 
 def test_a_log_gets_the_first_row_and_no_flood(cli: Cli) -> None:
@@ -104,7 +108,8 @@ def test_no_row_wraps(cli: Cli, columns: int) -> None:
     see("show", "--all")
     see("show", "--history")
     assert any("zzz" in line for line in see("why").lines)
-    see("sweep", f"{setting}=1,2", "--name", LONG, "--", "python", good, "{" + setting + "}")
+    seen = see("sweep", f"{setting}=1,2", "--name", LONG, "--", "python", good, f"{{{setting}}}")
+    assert any(re.match(r"[01] of 2 ended  epoch \d/9 ", line) for line in seen.drawn), "it moves"
     see("list", "--study", LONG[:40])
 
 

@@ -51,7 +51,7 @@ def profile(sandbox: Sandbox, site: Site) -> str:
         "module_use": site.profile["module_use"],
         "home": [str(Path.home()), "/nosuch home/me"],
     }
-    table["env"] = {**table.get("env", {}), "GREETING": 'it is "$HOME"'}
+    table["variables"] = {**table.get("variables", {}), "GREETING": 'it is "$HOME"'}
     sandbox.profile.with_name("with-modules.toml").write_text(toml_of(table))
     return "with-modules"
 

@@ -43,7 +43,7 @@ def test_an_older_job_that_slurm_starts_again_goes_on(sandbox: Sandbox, tmp_path
         run = runs[kind]
         found = ended(sandbox, run, attempt=2)
         assert (found["state"], found["attempts"]) == ("completed", 2), found["cause"]
-        first, second = found["tries"]
+        first, second = found["each_attempt"]
         assert (second["first_step"], second["last_step"]) == (first["last_step"], steps)
         assert 0 < first["last_step"] < steps
         assert programs_of(run) == before[run], "no newer ones were put in their place"

@@ -55,6 +55,7 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cause: str
     remedy: str = ""
     also: Signs = {}
+    example: Mapping[Source, str] = {}
     known: bool = True
     harmless: bool = False
 

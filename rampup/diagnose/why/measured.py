@@ -12,8 +12,10 @@ from typing import NamedTuple
 from rampup.core import metrics
 from rampup.diagnose.why.logs import clean
 from rampup.rundir import opening
-from rampup.rundir.files import AttemptDir
+from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
+from rampup.runs.apart import find_apart
+from rampup.runs.state import State
 
 MEMORY_FULL = 0.95
 SILENT_S = 300.0
@@ -45,6 +47,13 @@ def find_lost_losses(attempt: AttemptDir) -> Iterator[Sign]:
     for name, (number, step) in began.items():
         text = f"{clean(name, 40)} became NaN or infinite at step {step}"
         yield Sign(text, attempt.metrics_file, number)
+
+
+def find_apart_ranks(run: RunDir, attempt: AttemptDir, state: State) -> Iterator[Sign]:
+    """Yield a sign if the ranks never talked to each other."""
+    apart = find_apart(run, attempt, attempt.facts.get("world_size"), state.name)
+    if apart is not None:
+        yield Sign(apart.words, attempt.contact_file(0))
 
 
 def find_full_memory(attempt: AttemptDir) -> Iterator[Sign]:

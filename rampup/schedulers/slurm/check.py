@@ -18,22 +18,11 @@ from rampup.errors import SchedulerError, nearest
 from rampup.schedulers.slurm import site as slurm_site
 from rampup.schedulers.slurm import storage as shared_storage
 from rampup.schedulers.slurm.commands import call
-from rampup.schedulers.slurm.sbatch_options import clock, options_of
+from rampup.schedulers.slurm.sbatch_options import DIRECTIVES, clock, options_of
 from rampup.schedulers.slurm.site import Nodes, Partition
 
 Trial = subprocess.CompletedProcess[str]
-OF_THE_QUEUE = (
-    "partition",
-    "account",
-    "qos",
-    "mem",
-    "time",
-    "reservation",
-    "constraint",
-    "exclude",
-    "mail",
-    "slurm",
-)
+OF_THE_QUEUE = (*DIRECTIVES, "time", "slurm")
 """Settings that only sbatch reads."""
 TRY_ID = "aaaaaa"
 """Stands for the id of a run that is not made yet."""
@@ -97,7 +86,7 @@ def check_queued(spec: RunSpec, run_dir: Path, script: str) -> Iterator[Finding]
 def find_unsaid(spec: RunSpec, options: Mapping[str, str]) -> Iterator[Finding]:
     """What only the user can know, and the site wants of every job."""
     for key in spec.cluster.needs:
-        if key not in options:
+        if DIRECTIVES.get(key, key) not in options:
             cause = f"{spec.cluster.name} requires --{key}"
             yield Finding(
                 "needs",

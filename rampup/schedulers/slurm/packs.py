@@ -3,13 +3,14 @@ launch.py.
 
 Each run has its own job script, which notices that it runs inside an allocation; the pack gives it
 its share of the job, starts the next one when one has ended, and puts the whole job back into the
-queue when the time is over and runs are left. How a run ended it reads in the run's own
-attempt.json, and never writes there.
+queue when the time is over and runs are left. How a run ended, and whether it was
+cancelled or moved to another job, it reads from names and plain words in the run's own directory,
+and never writes there.
 """
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -59,8 +60,11 @@ def share_of(spec: RunSpec) -> dict[str, str]:
     return {"SLURM_EXACT": "1", **gpus}
 
 
-def script(study: str, folder: Path, name: str, spec: RunSpec, count: int, at_once: int) -> str:
-    """The text of the pack's script; `folder` has a link to each run, named by its number."""
+def script(
+    study: str, folder: Path, name: str, spec: RunSpec, starts: Sequence[int], at_once: int
+) -> str:
+    """The text of the pack's script; `folder` has a link to each run, named by its number, and
+    `starts` says of each which of its submissions this is."""
     of_job = options_of(scale(spec, at_once), folder, "run")
     options: Mapping[str, str] = {
         "job-name": name,
@@ -72,15 +76,15 @@ def script(study: str, folder: Path, name: str, spec: RunSpec, count: int, at_on
     return fill(
         SCRIPTS / "pack.sh",
         {
-            "count": count,
+            "count": len(starts),
             "study": study,
             "at_once": at_once,
             "version": __version__,
             "directives": "\n".join(directive(key, value) for key, value in options.items()),
             "folder": shlex.quote(str(folder)),
-            "name": shlex.quote(name),
+            "starts": " ".join(map(str, starts)),
             "sizes": " ".join(SIZES),
-            "clock": clock(spec.resources.lead_s),
+            "clock": clock(spec.lead_s),
             "exports": "\n".join(
                 f"export {key}={shlex.quote(text)}" for key, text in share.items()
             ),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from rampup.core.resources import list_directives
 from rampup.core.spec import RunSpec
 from rampup.core.units import parse_time_limit_s
 from rampup.errors import Refused
@@ -26,6 +27,8 @@ LOG = "the log is kept in the run directory: rampup logs"
 RANKS = "ranks are asked for with --nodes and --tasks-per-node"
 GPUS = "GPUs are asked for with --gpus-per-node; the profile's gpu_directive decides how"
 NOT_OF_A_JOB = "it is for the command sbatch; rampup calls that"
+DIRECTIVES = list_directives()
+"""Resources with the option of sbatch that gets their value."""
 OWN = {
     "nodes": RANKS,
     "ntasks": RANKS,
@@ -37,14 +40,7 @@ OWN = {
     "gpus-per-node": GPUS,
     "gpus-per-task": GPUS,
     "time": "write --time",
-    "mem": "write --mem",
-    "partition": "write --partition",
-    "account": "write --account",
-    "qos": "write --qos",
-    "reservation": "write --reservation",
-    "constraint": "write --constraint",
-    "exclude": "write --exclude",
-    "mail-user": "write --mail",
+    **{option: f"write --{name.replace('_', '-')}" for name, option in DIRECTIVES.items()},
     "job-name": "write --name",
     "output": LOG,
     "error": LOG,
@@ -58,17 +54,7 @@ OWN = {
     "wrap": NOT_OF_A_JOB,
 }
 """Options that `--slurm` can't set, and what to do instead."""
-SITE_DEFAULTS = (
-    "time",
-    "mem",
-    "partition",
-    "account",
-    "qos",
-    "reservation",
-    "constraint",
-    "exclude",
-    "mail-user",
-)
+SITE_DEFAULTS = ("time", *DIRECTIVES.values())
 """Those of them that a profile may set: the user's own option wins over it."""
 FLAGS = (
     *(
@@ -118,6 +104,12 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
     """What rampup says by itself, in the order in which people read it."""
     resources, cluster = spec.resources, spec.cluster
     tasks, cpus = find_launcher(spec.cluster.launcher).tasks(spec.resources)
+    jobs = [before.job for before in spec.after]
+    given = {
+        # the site's own value is the key of its profile with that name, where it has one
+        option: getattr(resources, name) or getattr(cluster, name, None)
+        for name, option in DIRECTIVES.items()
+    }
     options: dict[str, str | None] = {
         "job-name": job_name(spec, run_id),
         "output": log_pattern(run_dir),
@@ -127,17 +119,12 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
         "cpus-per-task": str(cpus),
         "time": clock(parse_time_limit_s(resources.time)) if resources.time else None,
         "signal": warning(spec),
-        "mem": resources.mem,
+        "dependency": ":".join(["afterany", *jobs]) if jobs else None,
+        "mem": given["mem"],
         **gpu_options(spec),
         "hint": cluster.hint,
         "clusters": cluster.slurm_cluster,
-        "partition": resources.partition or cluster.partition,
-        "account": resources.account or cluster.account,
-        "qos": resources.qos or cluster.qos,
-        "reservation": resources.reservation,
-        "constraint": resources.constraint,
-        "exclude": resources.exclude,
-        "mail-user": resources.mail,
+        **given,
         "mail-type": "BEGIN,END,FAIL,REQUEUE,TIME_LIMIT" if resources.mail else None,
         # always said: the site's own default differs
         "requeue" if cluster.requeue else "no-requeue": "",
@@ -148,7 +135,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
 def warning(spec: RunSpec) -> str | None:
     """Slurm's word before the time limit, for programs that listen to it. USR1 may be taken by a
     library."""
-    if not spec.resources.time:
+    if not spec.resources.time or spec.program.stop_signal:  # rank.py sends that one
         return None
     return f"USR2@{min(spec.resources.lead_s, parse_time_limit_s(spec.resources.time) // 4)}"
 

@@ -24,6 +24,7 @@ from rampup.schedulers.slurm.jobs import SlurmJob
 class Slurm(Scheduler):
     name = "slurm"
     title = "Slurm"
+    can_wait = signals_programs = restarts_at_limit = True
     launchers = ("srun", "pmix", "mpirun", "torchrun")
     logs = slurm_log_name("*")
 
@@ -100,10 +101,10 @@ class Slurm(Scheduler):
 
     def find_unsaid(self, spec: RunSpec, run_dir: Path) -> list[str]:
         from rampup.schedulers.slurm.check import TRY_ID
-        from rampup.schedulers.slurm.sbatch_options import options_of
+        from rampup.schedulers.slurm.sbatch_options import DIRECTIVES, options_of
 
         given = options_of(spec, run_dir, TRY_ID)
-        return [key for key in spec.cluster.needs if key not in given]
+        return [key for key in spec.cluster.needs if DIRECTIVES.get(key, key) not in given]
 
     def survey(self, cluster: Cluster, runs_root: Path) -> Iterator[Finding]:
         from rampup.schedulers.slurm.survey import survey
@@ -134,11 +135,17 @@ class Slurm(Scheduler):
         return arrays.script(study, folder, name, request, count, throttle)
 
     def render_pack(
-        self, study: str, folder: Path, name: str, spec: RunSpec, count: int, at_once: int
+        self,
+        study: str,
+        folder: Path,
+        name: str,
+        spec: RunSpec,
+        starts: Sequence[int],
+        at_once: int,
     ) -> str:
         from rampup.schedulers.slurm import packs
 
-        return packs.script(study, folder, name, spec, count, at_once)
+        return packs.script(study, folder, name, spec, starts, at_once)
 
     def scale(self, spec: RunSpec, at_once: int) -> RunSpec:
         from rampup.schedulers.slurm import packs

@@ -211,4 +211,5 @@ esac
 if [ "$outcome" = timeout ] && [ "$code" -eq 0 ]; then code=124; fi  # Slurm must not count it as done
 facts ", \"ended\": $ended, \"exit_code\": $code, \"outcome\": \"$outcome\", \"why\": \"$why\", \
 \"cause\": \"$cause\", \"next_job\": \"$next_job\""
+echo "$outcome $cause" > "$attempt_dir/outcome"  # for the script of a pack
 exit "$code"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 
-def completed(line: str, folder: Path) -> list[str]:
-    """What bash would offer for the last word of a line."""
+def complete(line: str, folder: Path, shell: str) -> list[str]:
+    """The lines that a shell gets for the last word of a line."""
     words = line.split(" ")
     env = {
         **os.environ,
-        "_RAMPUP_COMPLETE": "bash_complete",
+        "_RAMPUP_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words) - 1),
         "RAMPUP_RUNS": str(folder),
@@ -24,8 +24,12 @@ def completed(line: str, folder: Path) -> list[str]:
         "-c",
         "import sys; sys.argv = ['rampup']; from rampup.__main__ import main; main()",
     ]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True)
-    return [line.partition(",")[2] or line for line in done.stdout.splitlines()]
+    return subprocess.run(argv, env=env, capture_output=True, text=True).stdout.splitlines()
+
+
+def completed(line: str, folder: Path) -> list[str]:
+    """What bash would offer."""
+    return [line.partition(",")[2] or line for line in complete(line, folder, "bash")]
 
 
 @pytest.mark.parametrize(
@@ -37,6 +41,8 @@ def completed(line: str, folder: Path) -> list[str]:
         ("rampup run mnist --ta", "--tasks-per-node"),
         ("rampup recipe show po", "polyfit"),
         ("rampup show ab", "abcdef"),
+        ("rampup kill ab", "abcdef"),
+        ("rampup help comp", "completion"),
         ("rampup list te", "test"),
         ("rampup run mnist --on lo", "local"),
         ("rampup resume abcdef --on lo", "local"),
@@ -51,6 +57,11 @@ def completed(line: str, folder: Path) -> list[str]:
 def test_what_is_offered(tmp_path: Path, line: str, offered: str) -> None:
     (tmp_path / "20260101-000000-test-abcdef").mkdir()
     assert offered in completed(line, tmp_path)
+
+
+def test_an_id_is_offered_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "20260101-000000-test-abcdef").mkdir()
+    assert complete("rampup show ab", tmp_path, "zsh") == ["plain", "abcdef", "test"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from rampup.cli import sweep
 from rampup.cli.run import command
 from rampup.config.clusters import LOCAL, names
 from rampup.errors import Refused
@@ -84,6 +85,33 @@ def test_what_this_machine_lacks_is_named_and_not_refused(
     assert "#SBATCH" in plan["script"]
     assert plan["unchecked"] == ["Slurm", "shared storage", "account"]
     assert any("rampup fetch mnist" in words for words in plan["refused"])
+
+
+def test_a_program_that_only_the_site_has(laptop: Path) -> None:
+    """Many laptops have a python3 and no python."""
+    (laptop / "train.py").write_text("pass\n")
+    argv = ["--on", "archer2", "--dry-run"]
+    own = ("python", "train.py")
+    shown = CliRunner().invoke(command, argv, obj=own, standalone_mode=False)
+    assert shown.return_value == 0 and "#SBATCH --nodes=1" in shown.stdout
+    assert "would be refused: no program 'python'" in shown.stderr
+    own = ("python", "trian.py")
+    with pytest.raises(Refused, match=r"script 'trian\.py' does not exist"):
+        CliRunner().invoke(command, argv, obj=own, standalone_mode=False, catch_exceptions=False)
+
+
+def test_the_script_of_a_sweep_from_a_laptop(laptop: Path) -> None:
+    argv = ["digits", "lr=0.1,0.2", "--on", "kebnekaise", "--nodes", "2", "--dry-run"]
+    shown = CliRunner().invoke(sweep.command, argv, standalone_mode=False, catch_exceptions=False)
+    assert shown.return_value == 0
+    assert "#SBATCH --nodes=2" in shown.stdout and "the first of 2 runs:" in shown.stdout
+    assert shown.stdout.count("would be started") == 2
+    assert "not checked: Slurm, shared storage, account" in shown.stderr
+    plan = json.loads(
+        CliRunner().invoke(sweep.command, [*argv, "--json"], standalone_mode=False).stdout
+    )
+    assert [row["point"] for row in plan["runs"]] == [{"lr": 0.1}, {"lr": 0.2}]
+    assert "#SBATCH" in plan["script"] and list(laptop.iterdir()) == [], "nothing is made"
 
 
 def test_a_request_that_is_wrong_everywhere_is_refused(laptop: Path) -> None:

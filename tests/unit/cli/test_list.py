@@ -40,6 +40,17 @@ def test_a_running_one_says_for_how_long(root: Path) -> None:
     assert row["wall_s"] is None and row["running_s"] == pytest.approx(125, abs=5)
 
 
+def test_a_running_one_says_how_far_it_is(root: Path) -> None:
+    run = make_run(root, "aaaaaa", attempts=(RUNNING,))
+    beat = {"step": 30, "steps": 120, "t": time.time()}
+    run.attempt(1).progress_file.write_text(json.dumps(beat))
+    assert call().stdout.splitlines()[1].endswith("  25%")
+    add_metrics(run, val_loss=0.5)
+    assert call().stdout.splitlines()[1].endswith("  25%  val_loss 0.5")
+    make_run(root, "bbbbbb")
+    assert [row["done"] for row in json.loads(call("--json").stdout)] == [None, 0.25]
+
+
 def test_a_failed_one_says_why(root: Path) -> None:
     failed = {"outcome": "failed", "exit_code": 1, "failed_rank": 0, "cause": "rank 0 exited"}
     run = make_run(root, "aaaaaa", attempts=(failed,))

@@ -1,11 +1,19 @@
 """The lines of rank 0 as a table: aligned, for people, and never wider than the terminal."""
 
 import io
+import json
 
 import pytest
 
 from rampup.cli import output, width
-from rampup.cli.rows import RowTable, clock_time, is_within_epoch, parse_row
+from rampup.cli.rows import (
+    EpochRows,
+    RowTable,
+    clock_time,
+    format_epoch,
+    is_within_epoch,
+    parse_row,
+)
 
 LINE = (
     "epoch={}/30 step=550 train_loss=0.289 val_accuracy={} val_loss=0.124 val_precision=0.96 "
@@ -83,6 +91,23 @@ def test_rows_within_an_epoch() -> None:
     whole = parse_row("epoch=1/3 step=550 train_loss=0.289 samples_s=1293 epoch_s=42.6 eta_s=86")
     found = [is_within_epoch(row) for row in (within, cut, whole) if row is not None]
     assert found == [True, False, False]
+
+
+def test_epochs_of_your_own_loop_come_from_its_metrics() -> None:
+    """The last row of an epoch, when the next one begins; lines may arrive in parts."""
+    rows = EpochRows()
+
+    def line(step: int, epoch: float | None) -> bytes:
+        return json.dumps({"step": step, "loss": step / 8, "epoch": epoch, "t": 1.0}).encode()
+
+    assert rows.add(line(1, 1) + b"\n" + line(2, 1) + b"\n" + line(3, 2)) == []
+    (ended,) = rows.add(b"\n" + b"torn\n[]\n" + line(4, None) + b"\n" + line(5, 2.5) + b"\n")
+    assert format_epoch(ended, "9") == {"epoch": "1/9", "loss": "0.25"}
+    assert rows.last is not None and rows.last["step"] == 3, "an epoch is a whole number"
+    begun = b"".join(line(step, step // 100 + 3) + b"\n" for step in range(300))
+    assert [row["step"] for row in rows.add(begun)] == [3, 99, 199]
+    assert rows.add(b"".join(line(step, 5) + b"\n" for step in range(300, 400))) == []
+    assert rows.last["step"] == 399
 
 
 def test_times() -> None:

@@ -1,9 +1,14 @@
 """The moving line: a bar where the length is known, and it fits."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from rampup.cli import width
+from rampup.cli.follow import StudyScreen
 from rampup.cli.screen import Pace, Progress
+from unit.cli.finished_runs import make_run
 
 BEAT = {"step": 50, "steps": 200, "epoch": 1, "epochs": 4, "train_loss": 0.5, "t": 100.0}
 
@@ -55,3 +60,24 @@ def test_the_pace_is_that_of_the_last_minute() -> None:
     assert pace.per_s() == pytest.approx(10, rel=0.1)
     pace.note(101.0, 0.0)
     assert pace.per_s() is None, "another attempt"
+
+
+def test_the_line_of_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [make_run(tmp_path, run_id) for run_id in ("aaaaaa", "bbbbbb", "cccccc")]
+    for run, beat in zip(runs, (BEAT, {"step": 3, "t": 1.0}, {}), strict=True):
+        run.attempt(1).progress_file.write_text(json.dumps(beat))
+    screen = StudyScreen()
+
+    def draw(*names: int) -> str:
+        screen.line.can_move, screen.line.drawn_at = True, 0.0
+        screen.update([runs[name] for name in names], 4, 9)
+        return capsys.readouterr().err.removeprefix("\r\x1b[K")
+
+    assert draw(0).startswith("4 of 9 ended  epoch 1/4 ━") and " 25%  loss 0.5  " in draw(0)
+    assert draw(2) == "4 of 9 ended  starting 1 rank"
+    assert draw(0, 1, 2) == "4 of 9 ended  aaaaaa 25%  bbbbbb step 3  cccccc starting"
+    assert width.measure(draw(*range(3), *range(3))) <= 79
+    screen.say("words")
+    assert capsys.readouterr().err == "\r\x1b[Kwords\n", "in place of the line"

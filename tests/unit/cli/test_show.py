@@ -104,7 +104,9 @@ def test_progress_with_the_time_that_is_left(root: Path, monkeypatch: pytest.Mon
     assert shown[0].endswith("attempt 2")
     assert "progress: epoch 3/20, step 300/900 (33%), 4 min 00 s left" in shown
     assert any(line.split()[:1] == ["2"] and "running" in line for line in shown)
-    assert json.loads(call(show.command, "--json"))["progress"]["left_s"] == pytest.approx(240, 0.1)
+    facts = json.loads(call(show.command, "--json"))
+    assert facts["progress"]["left_s"] == pytest.approx(240, 0.1)
+    assert facts["tries"][1]["how"] == "running"
 
 
 def test_a_long_one_fits_a_screen(

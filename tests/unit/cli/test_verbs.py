@@ -2,9 +2,11 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rampup.cli import logs
 from rampup.cli.app import main
 
 
@@ -47,6 +49,16 @@ def test_an_alias(
     assert code == 0 and f"Usage: {usage}" in out
 
 
+def test_tail_follows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(logs.command, "callback", lambda **given: asked.append(given) or 0)
+    assert call("tail abcdef -n 5", monkeypatch, capsys, tmp_path)[0] == 0
+    (given,) = asked
+    assert (given["run"], given["follow"], given["last"]) == ("abcdef", True, 5)
+
+
 @pytest.mark.parametrize(
     ("line", "message", "hint"),
     [
@@ -71,6 +83,7 @@ def test_an_alias(
         ("list --state foo", "'foo' is not one of", "rampup list --help"),
         ("list --nope", "no such option: --nope", "rampup list --help"),
         ("list --colums lr", "no such option: --colums", "did you mean --columns?"),
+        ("export", "missing option '--to'. Choose from: csv, mlflow,", "rampup export --help"),
         ("run mnist --time", "option '--time' requires an argument", "rampup run --help"),
     ],
 )

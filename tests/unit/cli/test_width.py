@@ -55,6 +55,21 @@ def test_a_table_fits() -> None:
     assert WIDE in whole[1] and "x" * 60 in whole[1]
 
 
+def test_text_in_the_last_column_is_folded_below_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(width, "columns", lambda stream: 60)
+    about = "steps over which the rate rises, and what happens after them; " * 2
+    output.table(("setting", "about"), [("warmup", about), ("lr", "rate")], fold_last=True)
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["setting", "about"]
+    assert max(map(width.measure, lines)) <= 60 and lines[0].startswith("warmup   steps over")
+    assert lines[-1] == "lr       rate"
+    assert " ".join(" ".join(lines[:-1]).removeprefix("warmup").split()) == about.strip()
+    output.table(("x" * 40, "about"), [("warmup", about)], fold_last=True)
+    assert capsys.readouterr().out.splitlines()[1].endswith("…"), "no room to fold"
+
+
 def test_parts_that_are_folded_stay_whole() -> None:
     parts = ["start 61%", "data 1%", "evaluation 2%", "saving 1%", "of 15.2 s"]
     assert width.join_folded("time: ", parts, None) == f"time: {'  '.join(parts)}"

@@ -50,6 +50,14 @@ def test_the_more_special_folder_wins(places: dict[str, Path]) -> None:
     assert load.find("local").origin("about") == "local.toml"
 
 
+def test_a_profile_and_a_run_with_a_key_of_before_are_read(places: dict[str, Path]) -> None:
+    file = write(places["user"], "older", '[env]\nA = "1"\n')
+    found = load.find("older")
+    assert found.cluster.variables == {"A": "1"} and found.origin("variables") == str(file)
+    kept = {"name": "site", "scheduler": "slurm", "launcher": "srun", "env": {"A": "2"}}
+    assert load.of_run("site", kept, is_obeyed=True).variables == {"A": "2"}
+
+
 def test_settings_tell_the_file(places: dict[str, Path]) -> None:
     file = write(places["project"], "ours", 'partition = "big"\n')
     spec = resolve(
@@ -84,7 +92,7 @@ def test_a_project_ends_at_its_top(
     ("text", "message", "hint"),
     [
         ("partion = 1", "unknown key 'partion'", "did you mean partition"),
-        ('name = "x"', "unknown key 'name'", "known: about"),
+        ('name = "x"', "unknown key 'name'", "also close: home"),
         ("nodes = [", "", ""),
         ("requeue = 3", "Expected `bool`, got `int`", "rampup cluster show"),
         ('needs = ["acount"]', "needs = 'acount'", "did you mean account"),
@@ -294,7 +302,7 @@ def mine(cli: Any, tmp_path: Path) -> Path:
     folder = tmp_path / "config" / "rampup" / "clusters"
     folder.mkdir(parents=True)
     cli.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
-    text = f'hostnames = ["{socket.gethostname()}"]\nabout = "mine"\n[env]\nA = "1"\n[sbatch]\nexclusive = ""\n'
+    text = f'hostnames = ["{socket.gethostname()}"]\nabout = "mine"\n[variables]\nA = "1"\n[sbatch]\nexclusive = ""\n'
     return write(folder, "mine", text)
 
 
@@ -324,7 +332,11 @@ def test_show(cli: Any, mine: Path) -> None:
     assert rows["launcher"] == {"key": "launcher", "value": "srun", "origin": str(mine)}
     assert rows["requeue"] == {"key": "requeue", "value": True, "origin": "default"}
     lines = [line.split() for line in cli("cluster", "show", "mine").stdout.splitlines()]
-    assert ["env.A", "1", str(mine)] in lines and ["sbatch.exclusive", '""', str(mine)] in lines
+    assert ["variables.A", "1", str(mine)] in lines and [
+        "sbatch.exclusive",
+        '""',
+        str(mine),
+    ] in lines
     assert ["requeue", "true", "default"] in lines
     assert cli.json("cluster", "show", "auto")["name"] == "mine"
     assert "did you mean archer2" in cli("cluster", "show", "archer", check=3).stderr

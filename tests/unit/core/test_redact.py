@@ -107,14 +107,23 @@ def test_a_configuration_keeps_what_is_not_secret() -> None:
     config: dict[str, Any] = {
         "train": {"api_key": "x", "apiKey": "x", "lr": 0.1, "max_tokens": 5, "seed": 12},
         "command": ["t", "--token", "SECRET"],
-        "cluster": {"name": "c", "env": {"WANDB_API_KEY": "x", "A": "1"}, "max_nodes": 2},
+        "cluster": {
+            "name": "c",
+            "env": {"WANDB_API_KEY": "x", "A": "1"},
+            "variables": {"WANDB_API_KEY": "y"},
+            "max_nodes": 2,
+        },
         "environment": {"variables": {"MY_JWT": "x"}, "modules": []},
         "origins": {"train.api_key": "command line"},
     }
     shown = redact_config(config)
     assert shown["train"] == {**config["train"], "api_key": HIDDEN, "apiKey": HIDDEN}
     assert shown["command"] == ["t", "--token", HIDDEN]
-    assert shown["cluster"] == {**config["cluster"], "env": {"WANDB_API_KEY": HIDDEN, "A": "1"}}
+    assert shown["cluster"] == {
+        **config["cluster"],
+        "env": {"WANDB_API_KEY": HIDDEN, "A": "1"},
+        "variables": {"WANDB_API_KEY": HIDDEN},
+    }
     assert shown["environment"] == {"variables": {"MY_JWT": HIDDEN}, "modules": []}
     assert shown["origins"] == config["origins"]
 

@@ -51,6 +51,19 @@ def test_shellcheck_has_nothing_to_say_of_them_where_they_lie() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_no_script_reads_json() -> None:
+    """A script writes the record of its attempt; it reads plain words and names of files."""
+    lines = [line.strip() for path in SCRIPTS for line in path.read_text().splitlines()]
+    found = [line for line in lines if "json" in line and not line.startswith("#")]
+    assert found == [
+        '> "$attempt_dir/.attempt.json" &&',
+        'mv "$attempt_dir/.attempt.json" "$attempt_dir/attempt.json"',
+        "run_hash=$(sha256sum < \"$run_dir/run.json\" | cut -d ' ' -f 1)",
+        "if [[ $name =~ ^([0-9]+)\\.json$ ]] && "
+        '[ "${BASH_REMATCH[1]}" -gt "${starts[$1]}" ]; then return 1; fi',
+    ]
+
+
 def test_no_other_file_of_the_package_holds_a_script() -> None:
     root = Path(rampup.__file__).parent
     found = [

@@ -8,19 +8,21 @@ import string
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from rampup import rank
-from rampup.diagnose.why.clues import Source, collect
+from rampup.diagnose.why.clues import Clue, Source, collect
 from rampup.diagnose.why.explain import (
     PROBLEMS_FILE,
     Answer,
     Problem,
     Signs,
     explain,
+    find_match,
     parse_problems,
     read_problems,
 )
@@ -511,12 +513,60 @@ def test_a_group_that_matched_nothing(run: RunDir) -> None:
     assert answer.finding.cause == "cancelled, but not by rampup: no message"
 
 
-def test_every_problem_is_tested_and_documented() -> None:
+@pytest.mark.parametrize("problem", read_problems(), ids=lambda problem: problem.id)
+def test_the_example_of_a_problem_is_answered_with_it(problem: Problem) -> None:
+    """With no other: one that is more general stands below."""
+    clues = [Clue(source, text) for source, text in problem.example.items()]
+    match = find_match(clues, read_problems())
+    assert match is not None and match.problem is problem
+
+
+LOGS = {"exception", "rank-log"}
+RECORDABLE = LOGS | {"state", "slurm-state", "slurm-log", "exit", "rampup-error", "ranks"}
+"""Sources that a run directory is made from here; the others are measured in real runs."""
+
+
+def record(run: RunDir, example: Mapping[Source, str]) -> State:
+    """Leave in a run directory what the example says, and return the state of such a run."""
+    ending = example.get("exit", "code 1 of rank 0").split()
+    code = int(ending[1]) + 128 * (ending[0] == "signal")
+    rank_number = int(ending[-1]) if ending[-1].isdigit() else None
+    slurm = f"rampup: attempt 1 of job 7 begins\n{example.get('slurm-log', '')}\n"
+    is_slurm = bool({"slurm-log", "slurm-state"} & example.keys())
+    ranks = int(example.get("ranks", "2 ranks").split()[0])
+    facts = {**(ON_SLURM if is_slurm else FAILED), "exit_code": code, "world_size": ranks}
+    if not is_slurm and rank_number is not None and {"exit", *LOGS} & example.keys():
+        facts["failed_rank"] = rank_number
+    log = raised(example["exception"]) if "exception" in example else example.get("rank-log", "")
+    attempt = attempt_of(run, facts, **{f"rank_{rank_number or 0}": f"{log}\n"}, slurm=slurm)
+    if "slurm-state" in example:
+        ended(run, example["slurm-state"])
+    if "rampup-error" in example:
+        error = {"t": 150.0, "rank": 0, "type": "RampupError", "hint": "look"}
+        write_json(attempt.error_file(0), {**error, "message": example["rampup-error"]})
+    name, _, cause = example.get("state", "failed").partition(": ")
+    return State(name, code, cause)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [each for each in read_problems() if each.example.keys() <= RECORDABLE],
+    ids=lambda problem: problem.id,
+)
+def test_a_run_that_left_the_example_is_explained(run: RunDir, problem: Problem) -> None:
+    assert explain(run, record(run, problem.example)).finding.id == problem.id
+
+
+def test_every_problem_has_a_run_an_example_and_a_place_in_the_docs() -> None:
+    docs = ROOT / "docs"
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_why*.py"))
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    page = (docs / "troubleshooting.md").read_text()
+    listed = (docs / "reference" / "problems.md").read_text()  # made from the file
     for problem in read_problems():
-        assert f'"{problem.id}"' in tests, problem.id
-        assert f"`{problem.id}`" in page, problem.id
+        assert problem.example, problem.id
+        is_recorded = problem.example.keys() <= RECORDABLE
+        assert is_recorded or f'"{problem.id}"' in tests, f"{problem.id}: add a real run"
+        assert f"`{problem.id}`" in listed, problem.id
     examples = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert examples and all(text in PROBLEMS_FILE.read_text() for text in examples)
 
@@ -689,3 +739,86 @@ def test_a_variable_that_only_ranks_have(run: RunDir) -> None:
         run, {**FAILED, "failed_rank": 0, "world_size": 2}, rank_0=raised("KeyError: 'TF_CONFIG'")
     )
     assert explain(run).finding.id == "exception", "several ranks have it: it is something else"
+
+
+APART = {
+    "node": "here",
+    "looks": 9,
+    "cpu_s": 20.0,
+    "enough_s": 5.0,
+    "notice_s": 300.0,
+    "met": "",
+    "blind": False,
+    "doubt": "",
+    "mpi": False,
+    "links": [],
+    "listens": [],
+    "shared": [],
+}
+
+
+def write_contacts(attempt: AttemptDir, **changes: Any) -> None:
+    for number in (0, 1):
+        write_json(attempt.contact_file(number), {**APART, "rank": number, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "command", "remedy"),
+    [
+        ({}, ["python", "train.py"], "or leave out --tasks-per-node 2; --independent says"),
+        (
+            {"mpi": True},
+            ["python", "train.py"],
+            "ranks of MPI need --launcher mpirun, on a cluster also pmix",
+        ),
+        ({}, ["/opt/bin/torchrun", "x.py"], "--launcher torchrun and no torchrun in the command"),
+        ({}, ["python", "-m", "torch.distributed.run", "x.py"], "leave out --tasks-per-node 2"),
+        ({}, ["python", "train.py", "fabric"], "the program must join its ranks"),
+        ({}, ["mpirun", "-n", "2", "x"], "--launcher mpirun and no mpirun in the command"),
+    ],
+)
+def test_ranks_that_never_met(
+    run: RunDir, changes: dict[str, Any], command: list[str], remedy: str
+) -> None:
+    write_json(run.config_file, {**run.config, "command": command})
+    attempt = attempt_of(run, {**ON_SLURM, "outcome": "completed", "exit_code": 0})
+    write_contacts(attempt, **changes)
+    found = explain(run).finding
+    assert (found.id, found.level) == ("ranks-apart", "problem")
+    assert found.cause == "the 2 ranks never talked to each other: each trained alone"
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({"met": "MPI"}, "completed"),
+        ({"blind": True}, "completed"),
+        ({"cpu_s": 4.9}, "completed"),
+        ({"links": "damaged"}, "completed"),
+        ({}, "failed"),
+        ({}, "cancelled"),  # before every rank had computed for five minutes
+    ],
+)
+def test_ranks_of_which_that_is_not_known(
+    run: RunDir, changes: dict[str, Any], outcome: str
+) -> None:
+    attempt = attempt_of(run, {**ON_SLURM, "outcome": outcome, "exit_code": 0})
+    write_contacts(attempt, **changes)
+    assert explain(run).finding.id != "ranks-apart"
+
+
+def test_ranks_that_are_meant_to_work_alone(run: RunDir) -> None:
+    resources = {**run.config["resources"], "independent": True}
+    write_json(run.config_file, {**run.config, "resources": resources})
+    attempt = attempt_of(run, {**ON_SLURM, "outcome": "completed", "exit_code": 0})
+    write_contacts(attempt)
+    assert explain(run).finding.id == "completed"
+
+
+def test_ranks_that_met_in_any_attempt_have_met(run: RunDir) -> None:
+    first = attempt_of(run, {**ON_SLURM, "outcome": "again", "exit_code": 0})
+    write_contacts(first, met="port 12000")
+    last = attempt_of(run, {**ON_SLURM, "outcome": "completed", "exit_code": 0})
+    write_contacts(last)
+    assert explain(run).finding.id == "completed"

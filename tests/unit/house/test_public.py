@@ -1,6 +1,7 @@
 """The public face of the package: which names it exports, that recipes and docs need no others, and
 that it costs nothing to import."""
 
+import ast
 import json
 import re
 import subprocess
@@ -131,6 +132,16 @@ def test_the_public_modules_are_attributes_of_the_package() -> None:
     assert _run("import rampup; print(rampup.torch.Task.__name__)") == "Task"
     with pytest.raises(AttributeError, match="module 'rampup' has no attribute 'spec'"):
         _ = rampup.spec  # type: ignore[attr-defined]
+
+
+def test_type_checkers_see_the_public_names() -> None:
+    """They are loaded at their first use, so what editors know is imported for them alone."""
+    tree = ast.parse((TOP / "rampup" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    assert isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.asname or alias.name for node in imports for alias in node.names}
+    assert seen == set(dir(rampup)) - {"__version__"}
 
 
 def _run(code: str, *arguments: str) -> str:

@@ -82,8 +82,9 @@ def test_by_job_and_by_name(here: Path) -> None:
     assert find.find("50_1").id == tasks[1].id
     assert newer.jobs() == ["42", "43"]
     assert find.find_to_read("mnist").id == "bbbbbb", "the newest of that name"
-    with pytest.raises(UsageError, match="fits 2 runs"):
+    with pytest.raises(UsageError, match="fits 2 runs") as refused:
         find.find("mnist")  # what changes a run must know which
+    assert refused.value.hint == "give the id of one; rampup list mnist shows them"
     with pytest.raises(RunNotFound):
         find.find("51")
 

@@ -148,7 +148,7 @@ def test_nothing_is_written_for_nothing() -> None:
     profile = {**LISTS, "module_use": ["/sw"], "module_init": "/init"}
     assert software.setup(software.of(make_spec({"software": "none"}, **profile), RUN_DIR)) == ""
     assert "not_ready" not in render(make_spec()) and "module" not in render(
-        make_spec(env={"A": "b"})
+        make_spec(variables={"A": "b"})
     )
 
 
@@ -158,7 +158,7 @@ def test_the_order_in_a_job() -> None:
             {"env": "/proj/v"},
             modules=["A/1"],
             module_use=["/sw"],
-            env={"X": "1"},
+            variables={"X": "1"},
             home=["/home/", "/work/"],
             **LISTS,
         )
@@ -329,7 +329,7 @@ def test_a_venv_lies_on_top_of_modules_and_variables_come_last(
     venv = site.venv()
     value = "it's $HOME `id` \n & more"
     spec = make_spec(
-        {"env": str(venv)}, modules=["python/3.7.4"], env={"LOADED": value}, **site.profile
+        {"env": str(venv)}, modules=["python/3.7.4"], variables={"LOADED": value}, **site.profile
     )
     env = made(spec, attempt)
     assert env["VIRTUAL_ENV"] == str(venv) and env["PATH"].startswith(f"{venv}/bin:")

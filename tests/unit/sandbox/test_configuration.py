@@ -165,7 +165,7 @@ def test_options_reach_slurm_conf() -> None:
 
 def test_the_profile_is_toml() -> None:
     found = tomllib.loads(configuration.render_profile(THERE, TWO))
-    assert found.pop("env")["OMPI_MCA_btl"] == "tcp,self"
+    assert found.pop("variables")["OMPI_MCA_btl"] == "tcp,self"
     assert found == {
         "about": "a sandbox: a real Slurm of 2 nodes on this machine",
         "scheduler": "slurm",

@@ -122,7 +122,7 @@ def between(text: str, begin: str, end: str) -> str:
 def test_variables_of_a_profile_survive_bash() -> None:
     """All in one script, read by one bash, and compared to the byte."""
     kept = [value for value in values(2000, seed=4) if BYTES not in value]
-    text = render(make_spec(env={f"V{number}": value for number, value in enumerate(kept)}))
+    text = render(make_spec(variables={f"V{number}": value for number, value in enumerate(kept)}))
     show = f'for i in {{0..{len(kept) - 1}}}; do v="V$i"; printf "%s\\0" "${{!v}}"; done'
     assert bash(between(text, "export V0=", "\n# One task per rank") + "\n" + show) == kept
 

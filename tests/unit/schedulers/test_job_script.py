@@ -146,4 +146,4 @@ def test_run_directories_that_slurm_cannot_write_are_refused(path: str) -> None:
 )
 def test_variables_that_no_program_can_have_are_refused(env: dict[str, str]) -> None:
     with pytest.raises(Refused, match="in the profile site"):
-        render(make_spec(env=env))
+        render(make_spec(variables=env))

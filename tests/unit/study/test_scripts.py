@@ -1,18 +1,18 @@
 """The scripts of jobs that serve several runs: what they ask for, and that bash and shellcheck can
 read them."""
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rampup.core.finding import Finding
 from rampup.core.spec import RunSpec
 from rampup.errors import Refused
+from rampup.rundir import claims
 from rampup.rundir.files import RunDir
+from rampup.runs import stop
 from rampup.runs.plan import CheckedPlan, Plan
 from rampup.schedulers.slurm import arrays
 from rampup.schedulers.slurm import packs as pack
@@ -40,7 +40,7 @@ def array_of(spec: RunSpec, count: int = 50, throttle: int | None = None) -> str
 
 
 def pack_of(spec: RunSpec, at_once: int = 3) -> str:
-    return pack.script("s", FOLDER, "s-abc234", spec, 8, at_once)
+    return pack.script("s", FOLDER, "s-abc234", spec, [1] * 8, at_once)
 
 
 @pytest.mark.parametrize("kind", ["array", "pack"])
@@ -116,9 +116,9 @@ def test_mpirun_can_not_be_packed() -> None:
 def ask_pack(tmp_path: Path, question: str) -> str:
     """What functions of the script say of the run in tmp_path/pack-1/0."""
     folder = tmp_path / "pack-1"
-    text = pack.script("s", folder, "s-abc234", make_spec(), 1, 1)
+    text = pack.script("s", folder, "s-abc234", make_spec(), [1], 1)
     functions = text[text.index("# Whether the run still") : text.index("stopped=")]
-    lines = f"set -u\nfolder='{folder}'\nname=s-abc234\n{functions}\n{question}\n"
+    lines = f"set -u\nfolder='{folder}'\nstarts=(1)\n{functions}\n{question}\n"
     done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
     assert not done.stderr
     return done.stdout
@@ -129,60 +129,56 @@ def packed(tmp_path: Path) -> RunDir:
     run = RunDir(tmp_path / "pack-1" / "0")
     run.path.mkdir(parents=True)
     (tmp_path / "pack-1.sh").write_text("")
+    claims.claim(run, 1)
     run.record("submitting", task=0, cluster="site", job_name="s-abc234", packed=True)
     return run
 
 
 @pytest.mark.parametrize(
-    ("facts", "done"),
+    ("outcome", "done"),
     [
-        ({"outcome": "completed", "why": "", "cause": ""}, "yes"),
-        ({"outcome": "failed", "why": "", "cause": ""}, "yes"),
-        (
-            {"outcome": "cancelled", "why": "stop", "cause": "stopped gracefully, on request"},
-            "yes",
-        ),
-        ({"outcome": "timeout", "why": "timeout", "cause": ""}, "no"),  # it has saved, and goes on
-        (
-            {"outcome": "timeout", "why": "timeout", "cause": "resources.requeues allows no more"},
-            "yes",
-        ),
-        ({"outcome": "stopped", "why": "requeued", "cause": ""}, "no"),
-        ({}, "no"),  # killed without a word
+        ("completed ", "yes"),
+        ("failed no module on node1", "yes"),
+        ("cancelled stopped gracefully, on request", "yes"),
+        ("timeout ", "no"),  # it has saved, and continues later
+        ("timeout resources.requeues allows no more", "yes"),
+        ("stopped ", "no"),
+        ("", "no"),  # killed before it recorded an end
         (None, "no"),
     ],
 )
 def test_a_pack_knows_what_is_left_to_do(
-    packed: RunDir, tmp_path: Path, facts: dict[str, Any] | None, done: str
+    packed: RunDir, tmp_path: Path, outcome: str | None, done: str
 ) -> None:
-    if facts is not None:
-        packed.claim_attempt().facts_file.write_text(
-            json.dumps({"job": "7", **facts, "next_job": ""})
-        )
-    assert (
-        ask_pack(tmp_path, 'if is_done "$folder/0"; then echo yes; else echo no; fi').strip()
-        == done
-    )
+    if outcome is not None:
+        attempt = packed.claim_attempt()
+        if outcome:
+            attempt.outcome_file.write_text(f"{outcome}\n")
+    assert ask_pack(tmp_path, "if is_done 0; then echo yes; else echo no; fi").strip() == done
 
 
 def test_an_attempt_from_before_the_pack_is_not_its_own(packed: RunDir, tmp_path: Path) -> None:
     import os
 
-    facts = packed.claim_attempt().facts_file
-    facts.write_text(json.dumps({"outcome": "failed", "why": "", "cause": ""}))
-    os.utime(facts, (1000, 1000))
-    assert ask_pack(tmp_path, 'outcome_of "$folder/0"') == ""
+    file = packed.claim_attempt().outcome_file
+    file.write_text("failed \n")
+    assert ask_pack(tmp_path, "outcome_of 0") == "failed\n"
+    os.utime(file, (1000, 1000))
+    assert ask_pack(tmp_path, "outcome_of 0") == "\n"
 
 
 def test_a_pack_leaves_alone_what_was_taken_from_it(packed: RunDir, tmp_path: Path) -> None:
-    ask = 'if is_ours "$folder/0"; then echo yes; else echo no; fi'
+    ask = "if is_ours 0; then echo yes; else echo no; fi"
     assert ask_pack(tmp_path, ask) == "yes\n"
     packed.record("submitted", scheduler="slurm", job="7", job_name="s-abc234", packed=True)
     packed.record("ended", job="7:s-abc234", state="RUNNING", reason="")
     assert ask_pack(tmp_path, ask) == "yes\n"
-    packed.record("cancelled", by="rampup cancel")
+    stop.withdraw(packed)
     assert ask_pack(tmp_path, ask) == "no\n"
-    packed.record("submitting", task=0, job_name="s-other2")
+    (packed.submissions / "1.cancelled").unlink()
+    with claims.reserved_room(packed):
+        assert ask_pack(tmp_path, ask) == "yes\n"
+    claims.claim(packed, 2)
     assert ask_pack(tmp_path, ask) == "no\n"
 
 

@@ -4,8 +4,8 @@
 
 set -uo pipefail
 folder=@folder@  # a link to each run, by its number
-name=@name@
-count=@count@
+starts=(@starts@)  # of each run, which of its submissions is this one
+count=${#starts[@]}
 at_once=@at_once@
 job=${SLURM_JOB_ID:?start this script with sbatch}
 started=$(date +%s.%N)
@@ -17,25 +17,23 @@ if [ "${SLURM_MEM_PER_NODE:-0}" -gt 0 ]; then
   export SLURM_MEM_PER_NODE=$((SLURM_MEM_PER_NODE / at_once))
 fi
 
-# Whether the run still belongs to this job: cancelling it, or moving it to another job, is recorded.
+# Whether the run still belongs to this job: moving it to another job, or cancelling it, makes a file in submissions/.
+# They are listed, because a network file system may say for a minute that a file is not there.
 is_ours() {
-  local line last=""
-  while IFS= read -r line; do
-    case $line in
-      *'"what": "submitting"'* | *'"what": "submitted"'* | *'"what": "cancelled"'*) last=$line ;;
-    esac
-  done < "$1/control.jsonl"
-  [[ $last == *"\"job_name\": \"$name\""* ]]
+  local name
+  for name in "$folder/$1"/submissions/*; do
+    name=${name##*/}
+    if [ "$name" = "${starts[$1]}.cancelled" ]; then return 1; fi
+    if [[ $name =~ ^([0-9]+)\.json$ ]] && [ "${BASH_REMATCH[1]}" -gt "${starts[$1]}" ]; then return 1; fi
+  done
 }
 
 # How the newest attempt of a run ended, if this job began it: this script is older than all of those.
 outcome_of() {
-  local number=0 facts
-  while [ -d "$1/attempts/$((number + 1))" ]; do number=$((number + 1)); done
-  facts=$1/attempts/$number/attempt.json
-  if [ "$number" -gt 0 ] && [ "$facts" -nt "$folder.sh" ]; then
-    sed -n 's/.*"outcome": "\([a-z]*\)".*"cause": "\([^"]\?\).*/\1\2/p' "$facts"
-  fi
+  local number=0 run=$folder/$1 outcome=""
+  while [ -d "$run/attempts/$((number + 1))" ]; do number=$((number + 1)); done
+  if [ "$run/attempts/$number/outcome" -nt "$folder.sh" ]; then read -r outcome < "$run/attempts/$number/outcome"; fi
+  echo "$outcome"
 }
 
 # Nothing is left to do for it. After a time limit without a recorded cause it has saved, and can continue later.
@@ -55,7 +53,7 @@ wait_for_room() {
     for number in "${!pids[@]}"; do
       if ! kill -0 "${pids[number]}" 2> /dev/null; then
         unset "pids[number]"
-      elif [ -z "${ending[number]:-}" ] && ! is_ours "$folder/$number"; then
+      elif [ -z "${ending[number]:-}" ] && ! is_ours "$number"; then
         kill -TERM "${pids[number]}"
         ending[number]=yes
       fi
@@ -70,10 +68,10 @@ ending=()
 late=""  # the first runs have the whole time of the job; a later one may have no time left to save
 for ((number = 0; number < count; number++)); do
   run=$folder/$number
-  if is_done "$run"; then continue; fi
+  if is_done "$number"; then continue; fi
   wait_for_room "$at_once"
   if is_over; then break; fi
-  if ! is_ours "$run"; then continue; fi
+  if ! is_ours "$number"; then continue; fi
   if [ "${#begun[@]}" -ge "$at_once" ]; then late=-2; fi
   RAMPUP_STEP_BEFORE=$late bash -l "$run/job.sh" >> "$run/slurm-$job.log" 2>&1 &
   pids[number]=$!
@@ -86,8 +84,8 @@ trap '' TERM  # from here on nothing may be interrupted
 left=0
 bad=0
 for ((number = 0; number < count; number++)); do
-  if ! is_ours "$folder/$number"; then continue; fi
-  case $(outcome_of "$folder/$number") in
+  if ! is_ours "$number"; then continue; fi
+  case $(outcome_of "$number") in
     completed*) ;;
     failed* | cancelled* | timeout?*) bad=$((bad + 1)) ;;
     *) left=$((left + 1)) ;;
@@ -100,7 +98,7 @@ if [ "$left" -eq 0 ]; then exit $((bad > 0)); fi
 # a restart would repeat the same work.
 moved=""
 for number in "${begun[@]}"; do
-  case $(outcome_of "$folder/$number") in completed* | failed* | cancelled* | timeout*) moved=yes ;; esac
+  case $(outcome_of "$number") in completed* | failed* | cancelled* | timeout*) moved=yes ;; esac
 done
 why=${moved:+timeout}
 #@put ask
