@@ -17,6 +17,8 @@ TAIL_BYTES = 2_048
 SHORT_BYTES, LIST_BYTES = 256, 65_536
 """How much is read of a file that holds a word, and of one that holds a list of names."""
 COUNT = re.compile("[0-9]{1,9}")
+EVENTS_BYTES = 16 * 2**20
+"""Of a longer events.jsonl the end counts; an attempt writes a few rows."""
 FACTS, METRICS = "attempt.json", "metrics.jsonl"
 """The files that `list` reads of every run: thousands of Path objects would take it longer."""
 
@@ -197,7 +199,8 @@ class AttemptDir:
         return drop_foreign(read_json(self.settings_file), schema.SETTINGS)
 
     def events(self) -> list[Record]:
-        return [drop_foreign(row, schema.EVENT) for row in read_jsonl(self.events_file)]
+        rows = read_jsonl(self.events_file, most=EVENTS_BYTES)
+        return [drop_foreign(row, schema.EVENT) for row in rows]
 
     def event(self, what: str) -> Record | None:
         found = [row for row in self.events() if row.get("what") == what]
@@ -225,12 +228,20 @@ class AttemptDir:
     def has_no_record(self) -> bool:
         """Return whether it has begun, for it left files, but its launcher's record is torn or
         lost."""
-        return bool(os.listdir(self.path)) and not self.facts
+        try:
+            left = os.listdir(self.path)
+        except OSError:  # closed to this user, or just removed
+            return False
+        return bool(left) and not self.facts
 
     def silent_s(self) -> float:
         """Return the seconds since anything was written here, by the clock of the file system:
         another machine wrote it."""
-        with os.scandir(self.path) as entries:
-            times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+        try:
+            with os.scandir(self.path) as entries:
+                times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+        except PermissionError:  # this user may open its files, but not list them
+            those = (self.facts_file, self.metrics_file, self.progress_file)
+            times = [path.lstat().st_mtime for path in those if os.path.lexists(path)]
         newest = max(times, default=0.0)
         return max(0.0, clocks.now_in(self.path) - newest)

@@ -14,8 +14,9 @@ import msgspec
 
 from rampup.core.metrics import LARGEST
 from rampup.rundir import schema
-from rampup.rundir.files import RunDir
-from rampup.rundir.records import decode_lines, read_bytes, read_json, read_jsonl
+from rampup.rundir.attempt import EVENTS_BYTES
+from rampup.rundir.files import CONTROL_BYTES, RunDir
+from rampup.rundir.records import decode_lines, read_bytes, read_json
 
 
 class RowPlace(msgspec.Struct):
@@ -40,7 +41,7 @@ def _find(run: RunDir) -> Iterator[tuple[Path, str]]:
         (run.env_file, schema.ENV),
     ):
         yield from _check_file(path, expected)
-    yield from _check_lines(run.control_file, schema.CONTROL)
+    yield from _check_lines(run.control_file, schema.CONTROL, most=CONTROL_BYTES)
     for attempt in run.attempts():
         yield from _check_file(attempt.facts_file, schema.ATTEMPT)
         for path in attempt.error_files():
@@ -49,7 +50,7 @@ def _find(run: RunDir) -> Iterator[tuple[Path, str]]:
             yield from _check_file(attempt.evaluation_file, schema.EVALUATION)
         if attempt.settings_file.exists():
             yield from _check_file(attempt.settings_file, schema.SETTINGS)
-        yield from _check_lines(attempt.events_file, schema.EVENT)
+        yield from _check_lines(attempt.events_file, schema.EVENT, most=EVENTS_BYTES)
         yield from _check_lines(attempt.metrics_file, schema.METRICS, PLACES)
         for path in attempt.system_files():
             yield from _check_lines(path, schema.SAMPLE)
@@ -67,11 +68,14 @@ def _check_file(path: Path, expected: schema.Schema) -> Iterator[tuple[Path, str
 
 
 def _check_lines(
-    path: Path, expected: schema.Schema, quick: msgspec.json.Decoder[Any] | None = None
+    path: Path,
+    expected: schema.Schema,
+    quick: msgspec.json.Decoder[Any] | None = None,
+    most: int | None = None,
 ) -> Iterator[tuple[Path, str]]:
     """Check a growing file; it may rightly not exist. What `quick` can decode is sound."""
     try:
-        data = read_bytes(path)
+        data = read_bytes(path, most=most)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -86,7 +90,7 @@ def _check_lines(
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             quick.decode_lines(data)
             return
-    if any(schema.find_foreign(row, expected) for row in read_jsonl(path)):
+    if any(schema.find_foreign(row, expected) for row in decode_lines(data)):
         yield path, _describe_foreign(lines, expected)
 
 

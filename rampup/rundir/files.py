@@ -34,6 +34,8 @@ from rampup.rundir.schema import drop_foreign
 
 MAKING = ".making"
 ABANDONED_AFTER_S = 86_400.0
+CONTROL_BYTES = 4 * 2**20
+"""Of a longer control.jsonl the end counts: thousands of starts are shorter."""
 ATTEMPT_NAME = re.compile("[1-9][0-9]{0,5}")
 """Anything else in attempts/ belongs to the user."""
 
@@ -144,6 +146,10 @@ class RunDir:
         """TensorBoard reads the files of a folder in the order of their names."""
         return self.tensorboard / f"events.out.tfevents.{attempt:010d}"
 
+    @property
+    def attempts_folder(self) -> Path:
+        return self.path / "attempts"
+
     def attempt(self, number: int) -> AttemptDir:
         return AttemptDir(self.path.joinpath("attempts", str(number)))
 
@@ -226,8 +232,8 @@ class RunDir:
 
     def claim_attempt(self) -> AttemptDir:
         """Create the next attempt by mkdir: two launchers can't get the same one."""
-        opening.refuse_link(self.path / "attempts")
-        (self.path / "attempts").mkdir(exist_ok=True)
+        opening.refuse_link(self.attempts_folder)
+        self.attempts_folder.mkdir(exist_ok=True)
         number = max(self.attempt_numbers(), default=0) + 1
         while True:
             attempt = self.attempt(number)
@@ -247,7 +253,7 @@ class RunDir:
     def control(self) -> list[Record]:
         """Return all that the control side wrote down, the oldest first, and where a job that waited
         for other runs has gone since."""
-        rows = read_jsonl(self.control_file)
+        rows = read_jsonl(self.control_file, most=CONTROL_BYTES)
         return after.add_moves(rows, str(self.path), read_json)
 
     def records(self, what: str) -> list[Record]:

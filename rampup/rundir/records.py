@@ -22,7 +22,10 @@ from rampup.rundir import opening
 Record = dict[str, Any]
 
 RESERVED_BYTES = 2_048
-LARGEST_OBJECT = 64 * 2**20
+LARGEST_OBJECT = 16 * 2**20
+DENSE_BYTES, OBJECT_BYTES = 4 * 2**20, 12
+"""A larger file with an object in every few bytes, such as `[],[],...`, would take thirty times its
+size in memory. No run writes one."""
 LINES: "msgspec.json.Decoder[Record]" = msgspec.json.Decoder(dict)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -184,21 +187,31 @@ def overwrite(path: Path, value: Record) -> None:
 def read_json(path: str | Path) -> Record:
     """Return the object in a file; empty where there is none, or none that can be read."""
     try:
-        value = decode(opening.read(path, most=LARGEST_OBJECT))
+        data = opening.read(path, most=LARGEST_OBJECT)
+        value = {} if is_dense(data) else decode(data)
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def read_bytes(path: str | Path, tail_bytes: int | None = None) -> bytes:
+def read_bytes(path: str | Path, tail_bytes: int | None = None, most: int | None = None) -> bytes:
     """Return a file, or the whole lines at its end. Of one that is too large for the memory of a
-    reader the end counts."""
+    reader, or larger than `most`, the end counts."""
+    most = opening.MOST_BYTES if most is None else most
     try:
-        return opening.read(path, tail_bytes, opening.MOST_BYTES)
+        data = opening.read(path, tail_bytes, most)
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise
-        return opening.read(path, opening.MOST_BYTES)
+        data = opening.read(path, most)
+    return data[-DENSE_BYTES:].partition(b"\n")[2] if is_dense(data) else data
+
+
+def is_dense(data: bytes) -> bool:
+    """Return whether a text of JSON holds far more objects than a run writes."""
+    if len(data) <= DENSE_BYTES:
+        return False
+    return OBJECT_BYTES * (data.count(b"{") + data.count(b"[")) > len(data)
 
 
 def decode(data: bytes) -> Any:
@@ -229,10 +242,12 @@ def append_json(path: Path, value: Record, durable: bool = False, mode: int = 0o
         sync(path.parent)
 
 
-def read_jsonl(path: str | Path, tail_bytes: int | None = None) -> list[Record]:
+def read_jsonl(
+    path: str | Path, tail_bytes: int | None = None, most: int | None = None
+) -> list[Record]:
     """Return the records of a growing file, or of its end, without torn lines."""
     try:
-        return decode_lines(read_bytes(path, tail_bytes))
+        return decode_lines(read_bytes(path, tail_bytes, most))
     except OSError:
         return []
 

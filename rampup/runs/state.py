@@ -270,13 +270,12 @@ def was_resubmitted_since(
 
 def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     """Of a run whose newest attempt says nothing, or that has none."""
+    if is_closed(run):
+        return State(UNREADABLE, None, f"not readable: it belongs to {name_owner(run.path)}")
     submitted = run.recorded("submitted")
     has_no_record = newest is not None and newest.has_no_record()
     torn = f"attempts/{newest.number}/attempt.json, {TORN}" if newest is not None else ""
     if submitted is None:
-        if is_closed(run):
-            owner = name_owner(run.path)
-            return State(UNREADABLE, None, f"not readable: it belongs to {owner}")
         if claims.is_being_started(run) or is_older_and_young(run):
             return State("pending")
         if has_no_record:
@@ -303,9 +302,17 @@ def describe_wait(run: RunDir) -> str:
 
 
 def is_closed(run: RunDir) -> bool:
-    """Whether this user may not read what the control side wrote down."""
+    """Whether this user may not read what the control side wrote down, or what the newest attempt
+    says of itself."""
+    newest = run.last_attempt()
+    records = [newest.facts_file] if newest else []
+    return any(map(is_forbidden, (run.control_file, run.attempts_folder, *records)))
+
+
+def is_forbidden(path: Path) -> bool:
+    """Whether there is something that this user may not open."""
     try:
-        os.close(opening.open_file(run.control_file))
+        os.close(opening.open_file(path))
     except OSError as error:
         return error.errno in (errno.EACCES, errno.EPERM)
     return False

@@ -117,14 +117,17 @@ def test_cancel_ends_only_what_has_the_run(cli: Any) -> None:
 
 
 COLLEAGUE = """
-import json, os, sys
+import json, os, sys, time, unicodedata
 sys.path.insert(0, sys.argv[1])
 from hostile.terminal import call
+slept = []
+time.sleep = slept.append
 verbs = json.loads(sys.argv[2])
 for words in verbs:  # what is imported later could not be read
     call(*words)
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-sys.stdout.write(json.dumps([call(*words)._asdict() for words in verbs]))
+calls = [call(*words)._asdict() for words in verbs]
+sys.stdout.write(json.dumps({"calls": calls, "slept": slept}))
 """
 
 
@@ -143,6 +146,20 @@ def test_a_colleague_without_rights_sees_that_a_run_is_not_readable(
         ("logs", run.id): "not readable: it belongs to user root",
         ("show", run.id, "--json"): '"state": "unreadable"',
     }
+    for number, closed in enumerate(("attempts", "attempts/1", "attempts/1/attempt.json")):
+        other = RunDir(cli.runs / f"20261117-01010{number + 2}-nice-abc23{number + 5}")
+        other.path.mkdir()
+        directories.write_sound(other)
+        (other.path / closed).chmod(0o700 if "." not in closed else 0o600)
+        expected["show", other.id] = f"nice {other.id}: not readable: it belongs to user root"
+    unlisted = RunDir(cli.runs / "20261117-010105-nice-abc238")
+    unlisted.path.mkdir()
+    directories.write_sound(unlisted)
+    facts = json.loads(unlisted.attempt(1).facts_file.read_text())
+    facts = {**facts, "host": "elsewhere", "outcome": None}
+    directories.write(unlisted.attempt(1).facts_file, [facts])
+    unlisted.attempt(1).path.chmod(0o711)
+    expected["show", unlisted.id] = "running"
     modes = {folder: folder.stat().st_mode for folder in (tmp_path, *tmp_path.parents)}
     for folder in modes:
         folder.chmod(0o755 if folder != Path("/tmp") else 0o1777)
@@ -158,6 +175,8 @@ def test_a_colleague_without_rights_sees_that_a_run_is_not_readable(
         for folder, mode in modes.items():
             folder.chmod(mode & 0o7777)
     assert done.returncode == 0, done.stderr
-    for (words, shown), called in zip(expected.items(), json.loads(done.stdout), strict=True):
+    told = json.loads(done.stdout)
+    assert told["slept"] == [], "nobody waits for storage that may recover"
+    for (words, shown), called in zip(expected.items(), told["calls"], strict=True):
         assert (called["code"], called["problem"]) == (0, ""), (words, called)
         assert shown in called["out"] and called["cpu_s"] < 2, (words, called)

@@ -41,7 +41,7 @@ from rampup.errors import RampupError
 from rampup.rundir import failures as causes
 from rampup.rundir import schema as shapes
 from rampup.rundir.failures import FirstFailure
-from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.files import CONTROL_BYTES, AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
 from rampup.rundir.trust import is_obeyed
 from rampup.runs.state import State
@@ -208,7 +208,7 @@ def _state_clues(
         yield Clue("restart", clean(str(facts["why"])), file)
     control, last = _inside(run, run.control_file), run.last_attempt()
     is_last = attempt is None or last is None or attempt.number == last.number
-    for number, row in enumerate(read_jsonl(run.control_file), start=1):
+    for number, row in enumerate(read_jsonl(run.control_file, most=CONTROL_BYTES), start=1):
         record = shapes.drop_foreign(row, shapes.CONTROL)
         if record.get("t", 0.0) <= facts.get("started", 0.0):
             continue

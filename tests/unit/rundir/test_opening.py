@@ -80,6 +80,30 @@ def test_what_is_read_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert records.read_json(path) == {}
 
 
+def test_a_crowd_of_tiny_records_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """With 60 million rows of `{}`, one run made `list` take minutes and 7 GB."""
+    run = RunDir(tmp_path)
+    (run.attempt(1).path).mkdir(parents=True)
+    last = b'{"what": "submitted", "job": "7"}\n'
+    for path in (run.control_file, run.attempt(1).metrics_file, run.attempt(1).events_file):
+        path.write_bytes(b"{}\n" * 3 * 2**20 + last)
+    for rows in (run.control(), run.attempt(1).metrics(), run.attempt(1).events()):
+        assert len(rows) <= records.DENSE_BYTES / 3 + 1 and rows[-1]["job"] == "7"
+    run.attempt(1).facts_file.write_bytes(b'{"job": "7", "a": [' + b"[]," * 2 * 2**20 + b"[]]}")
+    assert run.attempt(1).facts == {}, "no launcher wrote that"
+    long = b'{"job": "7", "cause": "' + b"x" * 6 * 2**20 + b'"}'
+    run.attempt(1).facts_file.write_bytes(long)
+    assert run.attempt(1).facts["job"] == "7"
+
+
+def test_a_long_record_of_the_control_side_counts_by_its_end(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    row = b'{"what": "ended", "reason": "' + b"x" * 1000 + b'"}\n'
+    run.control_file.write_bytes(row * 6000 + b'{"what": "submitted", "job": "7"}\n')
+    assert 3000 < len(run.control()) < 5000
+    assert run.jobs() == ["7"]
+
+
 def test_folders_of_a_run_are_no_links(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "1").mkdir(parents=True)
