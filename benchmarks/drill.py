@@ -133,9 +133,10 @@ def describe_rounds(rounds: Rounds) -> str:
         flocks = f"{rounds.flocks[0]} in all"
     told = ", ".join(f"{count} {kind}" for kind, count in found.items())
     words = f"**{len(rounds.played)} rounds, Slurm, seed {rounds.seed}: {told}.**"
+    held = "Held" if not rounds.violations else "Played"
     return "\n\n".join(
         (
-            f"Held on {machine()['date']}. {words} A file lock {flocks} of them.",
+            f"{held} on {machine()['date']}. {words} A file lock {flocks} of them.",
             markdown(control_rounds.HEAD, rounds.rows_by_verb()),
         )
     )

@@ -14,6 +14,7 @@ from rampup.cli import output, width
 from rampup.core.harmless import escape_line
 from rampup.rundir import opening
 from rampup.rundir.files import RunDir
+from rampup.runs.apart import find_apart_of, remedy_of
 from rampup.runs.state import State, state_of
 from rampup.runs.summary import (
     best_of,
@@ -49,6 +50,7 @@ def report_end(run: RunDir, launcher_code: int | None, as_json: bool, followed: 
         report_success(run)
     else:
         report_failure(run, state, followed)
+    say_apart(run, state)
     if sys.stdout.isatty() and state.name != "cancelled":  # who stops a run wants the prompt
         from rampup.cli.report import write_after_run
 
@@ -57,13 +59,22 @@ def report_end(run: RunDir, launcher_code: int | None, as_json: bool, followed: 
     return code
 
 
+def say_apart(run: RunDir, state: State) -> None:
+    """Say that the ranks never met, and what helps: the same work was done several times."""
+    apart = find_apart_of(run, state.name)
+    if apart is not None:
+        output.say(f"note: {apart.words}")
+        output.say(f"hint: {remedy_of(run, apart)}")
+
+
 def report_success(run: RunDir) -> None:
     history = run.history()
     spent = total_wall_s(run)
     took = f" in {output.duration(spent)}" if spent is not None else ""
     output.say(f"{output.paint_state('completed', stream=sys.stderr)}{took}")
     if run.config.get("smoke"):
-        done = ": one step, one checkpoint, one resume" if run.config["engine"] else ""
+        of_command = ": the whole command ran; nothing was resumed"
+        done = ": one step, one checkpoint, one resume" if run.config["engine"] else of_command
         output.say(f"smoke test passed{done}")
     lines = (
         metrics_line(merged(history), width.columns(sys.stderr)),

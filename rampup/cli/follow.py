@@ -175,7 +175,11 @@ def follow_foreground(
     run: RunDir, launcher: subprocess.Popen[bytes], interrupted: list[int], as_json: bool
 ) -> int:
     """Follow a run of this terminal: Ctrl-C cancels it."""
-    follow(run, lambda: launcher.poll() is None, interrupted, open_screen(run, as_json))
+    before = ", ".join(each["id"] for each in run.config.get("after", []))
+    screen, waits = open_screen(run, as_json), f"waiting for run {before}" if before else ""
+    if waits and not screen.line.can_move:
+        output.say(waits)
+    follow(run, lambda: launcher.poll() is None, interrupted, screen, lambda: waits)
     if interrupted:
         output.say(f"stopping {run.id} ...")
         record_cancelled(run, processes.name_interrupt(interrupted[0]))

@@ -21,6 +21,7 @@ from rampup.rundir import clocks, find
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.history import attempt_duration_s
 from rampup.rundir.records import Record, read_json
+from rampup.runs.apart import find_apart
 from rampup.runs.state import UNREADABLE, Observation, State, observe, states_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ LONGEST_NAME = 15
 NUMBERS = ("age", "took", "ranks")
 SAYS_NOTHING = {"job": ("-",), "ranks": ("-", "1")}
 """Values of columns that are left out where no run has another."""
+WAITS, FAILED = ("pending", UNREADABLE), ("failed", "timeout")
 
 
 class Wanted(Struct, frozen=True):
@@ -122,8 +124,9 @@ def find_runs(asked: Wanted) -> Listing:
     found = with_name(select_all(asked.study).runs(), asked.name)
     whole = asked.show_all or asked.state is not None or asked.study is not None
     seen = [observe(run) for run in (found if whole else found[: asked.limit or SHOWN])]
-    states = states_of(seen, causes=False)
-    rows = [describe_briefly(one, states[one.run.path]) for one in seen]
+    by_path = states_of(seen, causes=False)
+    states = {one.run: by_path[one.run.path] for one in seen}
+    rows = [describe_briefly(one, states[one.run]) for one in seen]
     rows = [row for row in rows if asked.state in (None, row["state"])][: asked.limit]
     comparison = None
     if not (asked.study is None and asked.columns is None and asked.sort is None):
@@ -133,8 +136,7 @@ def find_runs(asked: Wanted) -> Listing:
         of_rows = [runs[row["dir"]] for row in rows]
         comparison = compare(rows, of_rows, asked.columns, asked.sort)
         rows = comparison.as_json(asked.study)
-    by_run = {one.run: states[one.run.path] for one in seen}
-    return Listing(rows, comparison, by_run, len(found) - len(seen))
+    return Listing(rows, comparison, states, len(found) - len(seen))
 
 
 def show_listing(asked: Wanted) -> None:
@@ -160,12 +162,13 @@ def show_listing(asked: Wanted) -> None:
 def find_causes(found: Listing) -> dict[str, str]:
     """Return why runs failed, or what they wait for, by their directories. Of many runs only of
     the newest, because a cause is read from logs."""
-    causes = {str(run.path): state.cause for run, state in found.states.items()}
-    states = {str(run.path): (run, state) for run, state in found.states.items()}
-    waits = ("pending", UNREADABLE)
-    shown = {row["dir"]: causes[row["dir"]] for row in found.rows if row["state"] in waits}
-    failed = [row["dir"] for row in found.rows if row["state"] in ("failed", "timeout")]
-    shown.update({folder: cause_in_one_line(*states[folder]) for folder in failed[:SHOWN]})
+    failed = [row["dir"] for row in found.rows if row["state"] in FAILED][:SHOWN]
+    shown = {}
+    for run, state in found.states.items():
+        if state.name in WAITS:
+            shown[str(run.path)] = state.cause
+        elif state.name in FAILED and str(run.path) in failed:
+            shown[str(run.path)] = cause_in_one_line(run, state)
     return shown
 
 
@@ -199,6 +202,7 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
     name, created = find.parse_run_name(run)
     # the directory of most runs is not read a second time
     several = attempt is not None and attempt.number > 1
+    apart = find_apart(run, attempt, facts.get("world_size"), state.name)
     earlier = run.attempts()[-2::-1] if several else []
     return {
         "id": run.id,
@@ -213,6 +217,7 @@ def describe_briefly(seen: Observation, state: State) -> dict[str, Any]:
         "running_s": running_s(facts) if state.name == "running" else None,
         "done": read_share(attempt) if attempt and state.name == "running" else None,
         "ranks": facts.get("world_size"),
+        "apart": apart.ranks if apart else 0,
         "metrics": last_metrics(attempt, earlier) if attempt else {},
     }
 
@@ -286,7 +291,8 @@ def shorten_metric(name: str) -> str:
 def state_words(row: dict[str, Any]) -> str:
     several = f", attempt {row['attempts']}" if row["attempts"] > 1 else ""
     old = f", {age(row['as_of_s'])} ago" if row["as_of_s"] is not None else ""
-    return f"{output.STATE_WORDS.get(row['state'], row['state'])}{several}{old}"
+    alone = ", each rank alone" if row["apart"] else ""
+    return f"{output.STATE_WORDS.get(row['state'], row['state'])}{several}{alone}{old}"
 
 
 def headline(metrics: dict[str, Any]) -> tuple[str, ...]:

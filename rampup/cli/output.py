@@ -67,6 +67,16 @@ def tame(line: str) -> str:
     return "".join([escape_line(texts[0]), *shown])
 
 
+def tame_row(cells: Sequence[str]) -> Sequence[str]:
+    """Return the cells of a row as they may be printed; most hold plain letters only."""
+    return cells if is_plain("".join(cells)) else [tame(each) for each in cells]
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text has neither a command nor a letter that takes two columns or none."""
+    return text.isascii() and text.isprintable()
+
+
 def say(text: str = "") -> None:
     """Print a line for the person at the terminal."""
     print(fold(tame(text), sys.stderr), file=sys.stderr, flush=True)
@@ -157,13 +167,13 @@ def table(
     terminal they fit its width: the widest are cut, and the last ones left out. With `fold_last`
     the last column is text to read: it takes several lines."""
     room = width.columns(sys.stdout)
-    head, rows = [tame(each) for each in head], [[tame(each) for each in row] for row in rows]
+    head, rows = tame_row(head), [tame_row(row) for row in rows]
     if fold_last and room is not None:
         rows = fold_column(head, rows, room)
     shown = count_fitting(head, rows, room)
     cut = [row[:shown] for row in rows]
-    for index, line in enumerate(table_lines(head[:shown], cut, right, room)):
-        print(tame(paint(line, BOLD)) if index == 0 else line)
+    first, *others = table_lines(head[:shown], cut, right, room)
+    print("\n".join((tame(paint(first, BOLD)), *others)))
     if shown < len(head):
         say(f"no room for: {', '.join(head[shown:])}; a wider terminal or a pipe shows them")
 
@@ -180,13 +190,15 @@ def count_fitting(head: Sequence[str], rows: Sequence[Sequence[str]], room: int 
     return count
 
 
-def fold_column(head: Sequence[str], rows: list[list[str]], room: int) -> list[list[str]]:
+def fold_column(
+    head: Sequence[str], rows: Sequence[Sequence[str]], room: int
+) -> Sequence[Sequence[str]]:
     """Return rows whose last cell fits; what does not fit stands in further rows below it."""
     before = measure_columns([measure_cells(row[:-1]) for row in (head, *rows)])
     left = room - sum(before) - 2 * len(before)
     if left < LEAST_TEXT:
         return rows
-    folded = []
+    folded: list[list[str]] = []
     for *cells, text in rows:
         first, *more = width.fold(text, left).split("\n")
         folded += [[*cells, first], *([*[""] * len(cells), line] for line in more)]
@@ -194,7 +206,9 @@ def fold_column(head: Sequence[str], rows: list[list[str]], room: int) -> list[l
 
 
 def measure_cells(cells: Sequence[str]) -> list[int]:
-    return [width.measure(str(cell)) for cell in cells]
+    if is_plain("".join(cells)):
+        return list(map(len, cells))
+    return [width.measure(cell) for cell in cells]
 
 
 def measure_columns(taken: Sequence[Sequence[int]]) -> list[int]:
@@ -210,7 +224,7 @@ def table_lines(
 ) -> list[str]:
     """Return the header and the rows, aligned; with `room`, in at most so many columns. Each cell is
     measured once: a list may have thousands of rows."""
-    texts = [[str(cell) for cell in row] for row in (head, *rows)]
+    texts = [list(row) for row in (head, *rows)]
     taken = [measure_cells(row) for row in texts]
     widths = measure_columns(taken)
     if room is not None:
@@ -238,12 +252,19 @@ def fit_cell(cell: str, room: int) -> str:
     return cell if short == plain else cell.replace(plain, short)
 
 
+QUOTED = "\n  "
+"""What precedes each line of a log in a message. Other line breaks come from values: they are escaped."""
+
+
 def fail(error: RampupError) -> NoReturn:
     """Print what failed and a hint, and exit with the error's code. RAMPUP_DEBUG shows the
     traceback."""
     if os.environ.get("RAMPUP_DEBUG"):
         raise error
-    say(f"{paint('error:', RED, sys.stderr)} {error.message}")
+    first, *quoted = error.message.split(QUOTED)
+    say(f"{paint('error:', RED, sys.stderr)} {first}")
+    for line in quoted:
+        say(f"  {line}")
     if error.hint:
         say(f"{paint('hint:', BOLD, sys.stderr)} {error.hint}")
     sys.exit(error.exit_code)

@@ -24,6 +24,7 @@ from rampup.rundir import find as runs
 from rampup.rundir.damage import find_damage
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import effective_ratio, read_attempts
+from rampup.runs.apart import find_apart_of
 from rampup.runs.summary import (
     checkpoints_of,
     command_of,
@@ -150,6 +151,8 @@ def show_run(run: RunDir, facts: dict[str, Any], usage: Usage | None, show_all: 
     show_settings(run, show_all)
     for words in find_damage(run):
         output.say(f"note: {words}")
+    if apart := find_apart_of(run, state):
+        output.say(f"note: {apart.words}: rampup why {run.id}")
     output.next_step(next_command(run, facts))
 
 
@@ -345,13 +348,16 @@ def list_settings(run: RunDir) -> list[tuple[str, str, str]]:
     config = run.used_config
     origins = config.get("origins", {})
     rows = []
-    for table in ("train", "checkpoint", "resources"):
+    for table in ("train", "checkpoint", "resources", "program"):
         for key, value in config.get(table, {}).items():
+            origin = origins.get(f"{table}.{key}", "")
             if table != "train" and value in (None, [], ""):
                 continue
-            name = f"checkpoint.{key}" if table == "checkpoint" else key
+            if table == "program" and origin == DEFAULT:
+                continue
+            name = f"{table}.{key}" if table in ("checkpoint", "program") else key
             shown = "none" if value is None else str(value)
-            rows.append((name, shown, origins.get(f"{table}.{key}", "")))
+            rows.append((name, shown, origin))
     return rows
 
 

@@ -1,6 +1,7 @@
 """Requested against used, for people: the lines of `show` about CPU, memory and time, with the
 option that fits."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from rampup.errors import Refused
 from rampup.rundir.files import RunDir
 from rampup.rundir.trust import is_obeyed
 from rampup.runs.state import ENDED
-from rampup.runs.usage import better_options, usage_of
+from rampup.runs.usage import MEM_MARGIN, better_options, usage_of
 from rampup.schedulers.base import Usage
 
 
@@ -69,6 +70,11 @@ def _of(asked: float | None, words: Callable[[float], str]) -> str:
 def advice(usage: Usage) -> list[str]:
     """`asked 24 GB, used 3.9 GB: --mem 5G`"""
     better, found = better_options(usage), []
+    asked_mb, used_mb = usage.mem_asked_mb or math.inf, usage.mem_used_mb or 0.0
+    if used_mb > asked_mb:
+        risk = "a site that enforces the limit would have killed it"
+        more = f"--mem {math.ceil(MEM_MARGIN * used_mb / 1024)}G"
+        found.append(f"asked {memory(asked_mb)}, used {memory(used_mb)}: {risk}; {more}")
     if "mem" in better and usage.mem_asked_mb is not None and usage.mem_used_mb is not None:
         found.append(
             f"asked {memory(usage.mem_asked_mb)}, used {memory(usage.mem_used_mb)}: --mem {better['mem']}"

@@ -3,6 +3,7 @@ its name, or a user's own by its path; or a LightningModule of the user's as `pk
 Control side: nothing is imported."""
 
 import importlib.util
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -46,6 +47,9 @@ class RecipeFile(Struct, frozen=True, kw_only=True):
     help: dict[str, str] = {}
 
 
+OR_OBJECT = ", or {0}=pkg.mod:Class for an object, with its own arguments as {0}.NAME=VALUE"
+
+
 def names() -> list[str]:
     return sorted(path.parent.name for path in HERE.glob("*/recipe.toml"))
 
@@ -80,6 +84,12 @@ def refuse_other_spellings(target: str, base: Path) -> None:
         module = path.removeprefix("./").removesuffix(".py").replace("/", ".").strip(".")
         raise Refused(f"{target!r} is not a class", f"write {module}:{name}")
     package, dot, name = target.rpartition(".")
+    if name == "ipynb":
+        raise Refused(
+            f"{target!r} is a notebook",
+            f"jupyter nbconvert --to script {shlex.quote(target)}, then: "
+            f"rampup run -- python {shlex.quote(package)}.py",
+        )
     parts = target.split(".")
     if not dot or not all(part.isidentifier() for part in parts) or (base / target).is_dir():
         return
@@ -181,7 +191,7 @@ def check_required(recipe: RecipeInfo, origins: Mapping[str, str]) -> None:
             setting = recipe.settings[key]
             raise Refused(
                 f"{recipe.name} needs {key} ({setting.help}), and it has no default",
-                f"add {key}=VALUE",
+                f"add {key}=VALUE" + (OR_OBJECT.format(key) if setting.type == "any" else ""),
             )
 
 

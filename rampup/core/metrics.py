@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LARGEST = 1e15
+NUMBERS = (int, float)
 PLACE = ("step", "t")
 """The keys that say where a row belongs. All others are measurements."""
 LOWER = ("mae", "mse", "rmse", "mape", "msle", "perplexity")
@@ -40,9 +41,9 @@ def is_number_or_null(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Return whether a value is a finite number of a size that any reader can take."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not isinstance(value, NUMBERS) or isinstance(value, bool):
         return False
-    return abs(value) < LARGEST and math.isfinite(value)
+    return -LARGEST < value < LARGEST  # not so for NaN
 
 
 def to_float(value: int | float | None) -> float:

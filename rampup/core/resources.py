@@ -8,7 +8,7 @@ runs/resume.py what another cluster does not get, tools/reference.py the page of
 
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
@@ -26,7 +26,8 @@ class Asked(NamedTuple):
     help: str
     """A phrase: the settings show it as it is, --help as a sentence."""
     metavar: str = ""
-    """What stands for the value in --help; empty: there is no such option."""
+    """What stands for the value in --help; empty: there is no such option, unless the value is yes
+    or no."""
     group: str = SIZE
     slurm: tuple[str, ...] = ()
     """What sbatch calls an option that means the same here."""
@@ -132,6 +133,10 @@ class Resources(Struct, frozen=True, kw_only=True):
             low=0,
         ),
     ] = 50
+    independent: Annotated[
+        bool,
+        Asked("the ranks are meant to work alone: no note when they never talk to each other"),
+    ] = False
     slurm: Annotated[list[str], Asked("further sbatch options, each KEY=VALUE", of_site=True)] = []
 
     @property
@@ -143,12 +148,18 @@ def describe_settings(record: type[Struct]) -> dict[str, Setting]:
     """Return the settings that the fields of a record declare, in their order."""
     found: dict[str, Setting] = {}
     for name, kind, asked, default in list_declared(record):
-        optional = isinstance(kind, types.UnionType)
+        optional = get_origin(kind) in (types.UnionType, Union)
         plain = (
             next(part for part in get_args(kind) if part is not type(None)) if optional else kind
         )
+        choices = get_args(plain) if get_origin(plain) is Literal else ()
         found[name] = Setting(
-            _name_type(plain), default, asked.help, low=asked.low, optional=optional
+            _name_type(str if choices else plain),
+            default,
+            asked.help,
+            choices=choices,
+            low=asked.low,
+            optional=optional,
         )
     return found
 

@@ -11,13 +11,16 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from rampup.core.declared import Every, Setting, SettingType, Value
+from rampup.core.program import Program, parse_lead_s
 from rampup.core.resources import Resources
 
 __all__ = [
+    "Before",
     "Cluster",
     "Every",
     "FunctionInfo",
     "Needs",
+    "Program",
     "RecipeInfo",
     "Resources",
     "RunSpec",
@@ -208,6 +211,15 @@ class FunctionInfo(Struct, frozen=True, kw_only=True):
     """Of the file that holds the call."""
 
 
+class Before(Struct, frozen=True, kw_only=True):
+    """A run that must have completed before another begins."""
+
+    id: str
+    dir: str
+    job: str = ""
+    """Its job when the other run was made; empty for a process of this machine."""
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """Everything that config/resolve.py resolved, each value with its origin."""
 
@@ -230,8 +242,18 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     timeouts_before: int = 0
     """How many attempts ended at a time limit before `rampup resume`: they no longer count."""
     function: FunctionInfo | None = None
+    after: tuple[Before, ...] = ()
+    """The runs that must have completed before this one begins."""
+    program: Program = Program()
+    """The table [program]: what a command is asked for that does not import rampup."""
     as_at_home: bool = False
     """A command that nobody asked to be a rank: it gets none of the variables of torchrun."""
+
+    @property
+    def lead_s(self) -> int:
+        """How many seconds before the time limit the ranks are asked to stop."""
+        stop_lead = self.program.stop_lead
+        return parse_lead_s(stop_lead) if stop_lead else self.resources.lead_s
 
     @property
     def needs_rampup(self) -> bool:

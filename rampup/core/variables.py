@@ -26,7 +26,7 @@ OF_A_RANK = {
     "GLOO_SOCKET_IFNAME": "the network interface that reaches rank 0, unless you set it",
     "RAMPUP_RUN_DIR": "the directory of the run",
     "RAMPUP_ATTEMPT": "the number of the attempt",
-    "RAMPUP_STARTED": "when the attempt began, in seconds since 1970",
+    "RAMPUP_STARTED": "when the attempt began, in seconds since 1970: the same on every rank",
     "RAMPUP_NODE": "the name of the node, as the scheduler calls it",
     "RAMPUP_STOP_AT": "when the ranks should save and stop, in seconds since 1970; empty if nobody knows",
 }
@@ -34,6 +34,7 @@ OF_A_RANK = {
 INTERNAL = {
     "RAMPUP_SUPERVISED": "on this machine: the launcher watches CPU and memory, not the ranks",
     "RAMPUP_CONTAINER": "in a job script: the program that starts containers",
+    "RAMPUP_APART_AFTER_S": "in tests: the CPU seconds after which ranks that never talked to each other are named",
     "RAMPUP_STEP_BEFORE": "in a job script: the newest checkpoint before the attempt, as a pack of runs sets it",
 }
 """What parts of rampup tell each other."""

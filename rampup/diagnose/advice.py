@@ -72,6 +72,8 @@ class Facts(NamedTuple):
     train_losses: tuple[float, ...] = ()
     """The losses at the ends of the epochs."""
     val_losses: tuple[float, ...] = ()
+    apart: tuple[str, str] | None = None
+    """That the ranks never talked to each other, in words and with the remedy."""
 
     def share(self, phase: str) -> float:
         """Return the part of the time that a phase took; 0 for a run that is too short to judge."""
@@ -85,6 +87,14 @@ Rule = Callable[[Facts], Iterator[Finding]]
 def advise(facts: Facts) -> list[Finding]:
     """Return the findings of all rules, the most serious first."""
     return [finding for rule in RULES for finding in rule(facts)]
+
+
+def ranks_apart(facts: Facts) -> Iterator[Finding]:
+    """Yield a problem if every rank worked for itself: the same work was done several times."""
+    if facts.apart is not None:
+        words, remedy = facts.apart
+        about, _, cause = words.partition(": ")
+        yield Finding("ranks-apart", "problem", about, cause, remedy)
 
 
 # problems of the training -------------------------------------------------------------------------
@@ -353,6 +363,7 @@ def _count(number: int, noun: str) -> str:
 
 
 RULES: tuple[Rule, ...] = (
+    ranks_apart,
     loss_not_finite,
     memory_close,
     validation_rises,

@@ -17,6 +17,7 @@ from rampup.diagnose.why.explain import Answer
 from rampup.rundir.files import RunDir
 from rampup.rundir.history import Attempt
 from rampup.rundir.records import Record
+from rampup.runs.apart import find_apart_of, remedy_of
 from rampup.runs.state import State
 from rampup.schedulers import find_recorded
 
@@ -134,7 +135,14 @@ def advice_facts(data: RunData) -> Facts:
         undefined=data.undefined,
         train_losses=tuple(values_at_validations(data, "train_loss")),
         val_losses=tuple(y for _, y in curve_points(data, "val_loss")),
+        apart=apart_words(data),
     )
+
+
+def apart_words(data: RunData) -> tuple[str, str] | None:
+    """Return that the ranks never talked to each other, and what helps."""
+    apart = find_apart_of(data.run, data.state.name)
+    return (apart.words, remedy_of(data.run, apart)) if apart else None
 
 
 def phases_with_one_start(data: RunData) -> dict[str, float]:

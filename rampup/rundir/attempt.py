@@ -17,6 +17,8 @@ TAIL_BYTES = 2_048
 SHORT_BYTES, LIST_BYTES = 256, 65_536
 """How much is read of a file that holds a word, and of one that holds a list of names."""
 COUNT = re.compile("[0-9]{1,9}")
+FACTS, METRICS = "attempt.json", "metrics.jsonl"
+"""The files that `list` reads of every run: thousands of Path objects would take it longer."""
 
 
 class AttemptDir:
@@ -32,7 +34,7 @@ class AttemptDir:
     @property
     def facts_file(self) -> Path:
         """Which process runs this attempt, and how it ended; written by the launcher."""
-        return self.path / "attempt.json"
+        return self.path / FACTS
 
     @property
     def outcome_file(self) -> Path:
@@ -50,7 +52,7 @@ class AttemptDir:
 
     @property
     def metrics_file(self) -> Path:
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     @property
     def evaluation_file(self) -> Path:
@@ -166,20 +168,24 @@ class AttemptDir:
         found = [path for path in self.path.glob("*profile*.txt") if opening.is_file(path)]
         return min(found, default=None)
 
+    def contact_file(self, rank: int) -> Path:
+        """Whether this rank has met another, as contact.py saw it; written beside the rank."""
+        return self.path / f"contact-{rank}.json"
+
     def system_file(self, node: str) -> Path:
         return self.path / f"system-{node}.jsonl"
 
     @property
     def facts(self) -> Record:
-        return drop_foreign(read_json(self.facts_file), schema.ATTEMPT)
+        return drop_foreign(read_json(f"{self.path}/{FACTS}"), schema.ATTEMPT)
 
     def metrics(self) -> list[Record]:
-        return list(read_jsonl(self.metrics_file))
+        return read_jsonl(self.metrics_file)
 
     def last_metrics(self) -> Record:
         """Return the last values, read from the end of the file: quick for any number of rows."""
         last: Record = {}
-        for row in read_jsonl(self.metrics_file, tail_bytes=TAIL_BYTES):
+        for row in read_jsonl(f"{self.path}/{METRICS}", tail_bytes=TAIL_BYTES):
             last.update(row)
         return last
 
@@ -198,7 +204,8 @@ class AttemptDir:
         return found[-1] if found else None
 
     def resume_step(self) -> int:
-        """Return the step from which this attempt resumed; 0 when it began anew."""
+        """Return the step from which this attempt resumed; 0 when it began anew, or -1 where its steps
+        count from 0."""
         resumed = self.event("resumed") if self.number > 1 else None
         return int(resumed.get("step", 0)) if resumed else 0
 

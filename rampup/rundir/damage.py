@@ -99,8 +99,7 @@ def _describe_foreign(lines: list[bytes], expected: schema.Schema) -> str:
     wrong: dict[int, list[str]] = {}
     for number, line in enumerate(lines, 1):
         for row in decode_lines(line):
-            names = schema.find_foreign(row, expected) if isinstance(row, dict) else []
-            if names:
+            if names := schema.find_foreign(row, expected):
                 wrong[number] = names
     first = min(wrong)
     where = f"line {first}" if len(wrong) == 1 else f"{len(wrong)} lines, the first is {first}"

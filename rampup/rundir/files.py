@@ -8,11 +8,12 @@ computes it. Readers skip a torn last line and name what is missing.
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rampup import after
 from rampup.core.metrics import is_number
 from rampup.core.spec import Share
 from rampup.errors import Refused
@@ -41,7 +42,7 @@ class RunDir:
     """One run on disk. Making the object touches nothing."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
 
     # names ----------------------------------------------------------------------------------------
 
@@ -86,6 +87,15 @@ class RunDir:
     def key_file(self) -> Path:
         """What the ranks prove with that they are of this run. Only its owner may read it."""
         return self.path / "ranks.key"
+
+    @property
+    def contact_program(self) -> Path:
+        return self.path / "contact.py"
+
+    @property
+    def after_program(self) -> Path:
+        """What says whether the runs before this one have completed, where there are some."""
+        return self.path / "after.py"
 
     @property
     def guardian_program(self) -> Path:
@@ -235,16 +245,17 @@ class RunDir:
         append_json(self.control_file, row, durable, sharing.OWNER_ONLY)
 
     def control(self) -> list[Record]:
-        """Return all that the control side wrote down, the oldest first."""
-        return list(read_jsonl(self.control_file))
+        """Return all that the control side wrote down, the oldest first, and where a job that waited
+        for other runs has gone since."""
+        rows = read_jsonl(self.control_file)
+        return after.add_moves(rows, str(self.path), read_json)
 
     def records(self, what: str) -> list[Record]:
-        return [row for row in read_jsonl(self.control_file) if row.get("what") == what]
+        return [row for row in self.control() if row.get("what") == what]
 
     def recorded(self, what: str) -> Record | None:
         """Return the last record of that kind."""
-        found = self.records(what)
-        return drop_foreign(found[-1], schema.CONTROL) if found else None
+        return find_last(self.control(), what)
 
     def is_cancelled(self, since: float = 0.0) -> bool:
         """Return whether the run was cancelled after it was last submitted, by the order of the
@@ -269,6 +280,14 @@ class RunDir:
                 rows = [row for row in rows if not _is_after(row, resumed)]
             rows.extend(own)
         return rows
+
+
+def find_last(rows: Sequence[Record], what: str) -> Record | None:
+    """Return the last of the control side's records of that kind."""
+    for row in reversed(rows):
+        if row.get("what") == what:
+            return drop_foreign(row, schema.CONTROL)
+    return None
 
 
 def _add_settings(config: Record, found: Record) -> Record:
@@ -372,17 +391,19 @@ def fill_run(
     config: Record,
     env: Record,
     rank_program: str,
+    contact_program: str,
     script: str | None,
     user_file: str | None,
     share: Share = "results",
 ) -> None:
-    """Write what a new run is to do. `rank_program` and `user_file` are copied; without a `script`
-    or a file of the user there is none."""
+    """Write what a new run is to do. The programs of a rank and `user_file` are copied; without
+    a `script` or a file of the user there is none."""
     import shutil
 
     sharing.write_private(made.config_file, format_json(config).encode(), share)
     sharing.write_private(made.env_file, format_json(env).encode(), share)
     shutil.copyfile(rank_program, made.rank_program)
+    shutil.copyfile(contact_program, made.contact_program)
     if script is not None:  # it has the variables of the profile
         sharing.write_private(made.job_script, script.encode(), share)
     if user_file is not None:

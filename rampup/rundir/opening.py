@@ -22,27 +22,32 @@ PART_BYTES = 2**20
 
 def open_file(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     """Open a regular file of a run, and return its descriptor."""
+    return _open_and_look(path, flags, mode)[0]
+
+
+def _open_and_look(path: str | Path, flags: int, mode: int = 0o666) -> tuple[int, os.stat_result]:
+    """Return the descriptor of a regular file, and what the file system says of it."""
     try:
         descriptor = os.open(path, flags | AS_IT_IS, mode)
     except ValueError:  # a NUL in a name that a record gave
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            if stat.S_ISDIR(found.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, found
 
 
 def open_to_change(path: str | Path, flags: int, mode: int = 0o666) -> int:
     """Open a regular file of a run for writing. One that has other names, too, is not changed: they
     may lie outside of the run."""
-    descriptor = open_file(path, flags, mode)
-    if os.fstat(descriptor).st_nlink > 1:
+    descriptor, found = _open_and_look(path, flags, mode)
+    if found.st_nlink > 1:
         os.close(descriptor)
         raise OSError(errno.EMLINK, "it has several names (hard links)", str(path))
     return descriptor
@@ -73,9 +78,9 @@ def measure(path: Path) -> int:
 def read(path: str | Path, tail_bytes: int | None = None, most: int = MOST_BYTES) -> bytes:
     """Return a file, or the whole lines at its end; with holes, what is written of it. This takes
     half the system calls of open(): `list` reads thousands of files."""
-    file = open_file(path)
+    file, found = _open_and_look(path, os.O_RDONLY)
     try:
-        size = os.fstat(file).st_size
+        size = found.st_size
         if size > FROM_BYTES and tail_bytes is None:
             return b"\n".join(_read_written(file, size, most))
         left = size if tail_bytes is None else min(size, tail_bytes)

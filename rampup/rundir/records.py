@@ -23,7 +23,7 @@ Record = dict[str, Any]
 
 RESERVED_BYTES = 2_048
 LARGEST_OBJECT = 64 * 2**20
-LINES = msgspec.json.Decoder()
+LINES: "msgspec.json.Decoder[Record]" = msgspec.json.Decoder(dict)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -181,7 +181,7 @@ def overwrite(path: Path, value: Record) -> None:
             file.write(json.dumps(cut).encode().ljust(room))
 
 
-def read_json(path: Path) -> Record:
+def read_json(path: str | Path) -> Record:
     """Return the object in a file; empty where there is none, or none that can be read."""
     try:
         value = decode(opening.read(path, most=LARGEST_OBJECT))
@@ -190,7 +190,7 @@ def read_json(path: Path) -> Record:
     return value if isinstance(value, dict) else {}
 
 
-def read_bytes(path: Path, tail_bytes: int | None = None) -> bytes:
+def read_bytes(path: str | Path, tail_bytes: int | None = None) -> bytes:
     """Return a file, or the whole lines at its end. Of one that is too large for the memory of a
     reader the end counts."""
     try:
@@ -229,26 +229,28 @@ def append_json(path: Path, value: Record, durable: bool = False, mode: int = 0o
         sync(path.parent)
 
 
-def read_jsonl(path: Path, tail_bytes: int | None = None) -> Iterator[Record]:
-    """Yield the records of a growing file, or of its end, without torn lines."""
+def read_jsonl(path: str | Path, tail_bytes: int | None = None) -> list[Record]:
+    """Return the records of a growing file, or of its end, without torn lines."""
     try:
-        data = read_bytes(path, tail_bytes)
+        return decode_lines(read_bytes(path, tail_bytes))
     except OSError:
-        return
-    yield from (value for value in decode_lines(data) if isinstance(value, dict))
+        return []
 
 
-def decode_lines(data: bytes) -> list[Any]:
-    """Decode all lines at once, which is quick for millions; one by one where any is torn."""
+def decode_lines(data: bytes) -> list[Record]:
+    """Decode all lines at once, which is quick for millions; one by one where any is torn, or is no
+    record."""
     try:
         return LINES.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return list(_sound_lines(data))
 
 
-def _sound_lines(data: bytes) -> Iterator[Any]:
+def _sound_lines(data: bytes) -> Iterator[Record]:
     for line in data.splitlines():
         try:
-            yield decode(line)
+            value = decode(line)
         except (ValueError, RecursionError):
             continue
+        if isinstance(value, dict):
+            yield value

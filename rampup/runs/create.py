@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from rampup import __version__, rank
+from rampup import __version__, after, contact, rank
 from rampup.config.recipes import HERE as BUILTIN_RECIPES
 from rampup.config.recipes import program_of as recipe_program
 from rampup.core import processes, software
@@ -102,10 +102,13 @@ def fill(made: RunDir, plan: Plan, take_code: Take) -> None:
         config={**config, "source": source},
         env={**versions.describe(plan.software.env), "code": code},
         rank_program=rank.__file__,
+        contact_program=contact.__file__,
         script=plan.script,
         user_file=spec.config_file,
         share=spec.cluster.share,
     )
+    if spec.after:
+        shutil.copyfile(after.__file__, made.after_program)
     claims.claim_first(made)
 
 

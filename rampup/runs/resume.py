@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from rampup import __version__, rank
+from rampup import __version__, contact, rank
 from rampup.config.clusters import load as load_cluster
 from rampup.config.clusters import of_run
 from rampup.config.recipes import load as load_recipe
@@ -27,6 +27,7 @@ from rampup.core.resources import list_asked
 from rampup.core.spec import (
     Cluster,
     FunctionInfo,
+    Program,
     RecipeInfo,
     Resources,
     RunSpec,
@@ -101,6 +102,7 @@ def build_spec(
         command=tuple(config["command"]),
         train=config["train"],
         checkpoint=config.get("checkpoint", {}),
+        program=msgspec.convert(config.get("program", {}), Program),
         resources=msgspec.convert(resources.values, Resources),
         cluster=cluster,
         origins={**config["origins"], **asked},
@@ -140,6 +142,7 @@ def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
         {**make_config(spec, run.path, argv, builtin), "source": config.get("source")},
     )
     shutil.copyfile(rank.__file__, run.rank_program)
+    shutil.copyfile(contact.__file__, run.contact_program)
     if not run.key_file.exists():  # of a version whose ranks knew no key
         sharing.write_key(run.key_file)
     if checked.plan.script is not None:
@@ -149,6 +152,8 @@ def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
     if spec.cluster.name != config["cluster"]["name"]:
         changed["cluster"] = spec.cluster.name
     run.record("resumed", code="current" if take is not None else "submitted", changed=changed)
+    if take is not None and spec.function is not None and spec.function.by == "value":
+        return "the function stays as it was launched; only modules that it imports are today's"
     version = run.run.get("rampup")
     if not builtin or version == __version__:
         return ""

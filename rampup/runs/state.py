@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from rampup.core import processes
 from rampup.rundir import claims, clocks, opening
 from rampup.rundir.failures import explain_failure
-from rampup.rundir.files import AttemptDir, RunDir
+from rampup.rundir.files import AttemptDir, RunDir, find_last
 from rampup.rundir.records import Record, read_bytes
 from rampup.rundir.trust import name_owner, owns
 from rampup.runs.places import Place, Places, ask
@@ -100,7 +100,8 @@ def states_of(
     """One question per cluster, however many runs there are; none for jobs that are known to have
     ended. Without causes no logs are read for them: for a reader of thousands."""
     runs = list(runs)
-    lost = find_submissions(((run, facts) for run, _, facts in runs), patient=fresh_s == 0)
+    controls = {run: run.control() for run, _, facts in runs if facts.get("outcome") != "completed"}
+    lost = find_submissions(controls, patient=fresh_s == 0)
     found = {path: State("pending", cause=cause) for path, cause in lost.items()}
     questions: dict[tuple[object, ...], list[Question]] = {}
     places = Places()
@@ -112,12 +113,12 @@ def states_of(
         if facts.get("outcome") == "completed":
             found[run.path] = read(run, attempt, facts)
             continue
-        submitted = run.recorded("submitted") or {}
+        submitted = find_last(controls[run], "submitted") or {}
         if "pid" in facts and "job" not in submitted:  # a process of a machine, and of no queue
-            found[run.path] = read(run, attempt, facts)
+            found[run.path] = read(run, attempt, facts, submitted)
             continue
         job = find_job(seen, submitted)
-        if attempt is not None and facts and was_resubmitted_since(run, attempt, facts):
+        if attempt is not None and facts and was_resubmitted_since(run, attempt, facts, submitted):
             # what the attempt before says no longer counts
             seen, facts = Observation(run, attempt, {}), {}
         if job is None:
@@ -219,9 +220,12 @@ def find_known_job(seen: Observation, key: str, scheduler: Scheduler, answer: An
 # from the files alone -----------------------------------------------------------------------------
 
 
-def state_from_files(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
-    """The state by what the last attempt says of itself, and by whether its process lives."""
-    if attempt is None or not facts or was_resubmitted_since(run, attempt, facts):
+def state_from_files(
+    run: RunDir, attempt: AttemptDir | None, facts: Record, submitted: Record | None = None
+) -> State:
+    """The state by what the last attempt says of itself, and by whether its process lives.
+    `submitted` is the last submission, if the caller has read it."""
+    if attempt is None or not facts or was_resubmitted_since(run, attempt, facts, submitted):
         return state_before_start(run, attempt)
     if facts.get("outcome", "again") != "again":
         return State(
@@ -236,21 +240,26 @@ def state_from_files(run: RunDir, attempt: AttemptDir | None, facts: Record) -> 
     return state_of_the_gone(run, facts.get("started", 0.0), GONE)
 
 
-def explained_state(run: RunDir, attempt: AttemptDir | None, facts: Record) -> State:
+def explained_state(
+    run: RunDir, attempt: AttemptDir | None, facts: Record, submitted: Record | None = None
+) -> State:
     """The same, and where it failed without a recorded cause, the cause that its files show."""
-    state = state_from_files(run, attempt, facts)
+    state = state_from_files(run, attempt, facts, submitted)
     if state.name != "failed" or state.cause or attempt is None:
         return state
     rank, cause = explain_failure(attempt, state.failed_rank, state.exit_code)
     return replace(state, failed_rank=rank, cause=cause)
 
 
-def was_resubmitted_since(run: RunDir, attempt: AttemptDir, facts: Record) -> bool:
+def was_resubmitted_since(
+    run: RunDir, attempt: AttemptDir, facts: Record, submitted: Record | None = None
+) -> bool:
     """Whether the run was given to another process or job after its newest attempt had begun
     (`resume`). `facts` are what the attempt says of itself."""
     if facts.get("outcome") == "completed":
         return False
-    submitted = run.recorded("submitted") or {}
+    if submitted is None:
+        submitted = run.recorded("submitted") or {}
     if "job" in submitted or "allocation" in submitted:
         same = facts.get("job") == submitted.get("job", submitted.get("allocation"))
     else:
@@ -281,9 +290,16 @@ def state_before_start(run: RunDir, newest: AttemptDir | None) -> State:
     if processes.is_alive(submitted) or (
         is_elsewhere and clocks.age_of_file(run.control_file) < SILENT_AFTER_S
     ):
-        return State("pending")
+        return State("pending", cause=describe_wait(run))
     cause = torn if has_no_record else "its launcher ended before it could record what it does"
     return state_of_the_gone(run, 0.0, cause)
+
+
+def describe_wait(run: RunDir) -> str:
+    """Say for which runs a process waits that has not begun an attempt."""
+    before = run.config.get("after")
+    names = [str(each.get("id")) for each in before or [] if isinstance(each, dict)]
+    return f"it waits for run {', '.join(names)}" if names else ""
 
 
 def is_closed(run: RunDir) -> bool:

@@ -76,7 +76,8 @@ def wait_for_submission(run: RunDir) -> None:
                 f"run {run.id} is still being submitted", f"try again later: rampup cancel {run.id}"
             )
         time.sleep(POLL_S)
-    find_submissions([(run, observe(run).facts)])
+    if observe(run).facts.get("outcome") != "completed":
+        find_submissions({run: run.control()})
 
 
 def is_being_submitted(run: RunDir) -> bool:

@@ -7,7 +7,7 @@ the owner of a run looks for its jobs: nobody records or ends anything for someb
 """
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rampup.config.clusters import of_run
@@ -24,18 +24,14 @@ Lost = tuple[RunDir, Record]
 """A run, and the submission whose answer was lost."""
 
 
-def find_submissions(
-    runs: Iterable[tuple[RunDir, Record]], patient: bool = True
-) -> dict[Path, str]:
-    """Find the jobs of open submissions, and record them. `runs` have with them what their newest
-    attempt says. Returns the runs that are being submitted now, or of which nobody can tell, each
-    with the reason why it is pending."""
+def find_submissions(runs: dict[RunDir, list[Record]], patient: bool = True) -> dict[Path, str]:
+    """Find the jobs of open submissions, and record them. `runs` have with them what the control
+    side wrote down; where something is recorded, that is read anew. Returns the runs that are being
+    submitted now, or of which nobody can tell, each with the reason why it is pending."""
     found: dict[Path, str] = {}
     lost: dict[str, list[Lost]] = {}
-    for run, facts in runs:
-        if facts.get("outcome") == "completed":
-            continue
-        asked = claims.find_open(run.control())
+    for run, control in runs.items():
+        asked = claims.find_open(control)
         if asked is None:
             continue
         if claims.is_in_progress(asked, run.control_file):
@@ -50,6 +46,7 @@ def find_submissions(
         except SchedulerError as error:
             cause = f"its submission was interrupted, and {error.message}"
             found.update({run.path: cause for run, _ in those})
+        runs.update({run: run.control() for run, _ in those})
     return found
 
 

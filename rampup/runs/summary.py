@@ -14,6 +14,7 @@ from rampup.rundir.files import RunDir
 from rampup.rundir.history import attempt_duration_s, read_attempt
 from rampup.rundir.records import Record, read_json
 from rampup.rundir.schema import READING
+from rampup.runs.apart import find_apart_of
 from rampup.runs.state import State, state_of
 
 NOT_METRICS = ("t", "step", "epoch")
@@ -43,6 +44,7 @@ def describe(run: RunDir) -> dict[str, Any]:
         "cluster": place["cluster"],
         "job": place["job"],
         "nodes": place["nodes"],
+        "apart": apart.ranks if (apart := find_apart_of(run, state.name)) else 0,
         "progress": progress_of(run) if state.name == "running" else None,
         "metrics": merged(history),
         "best": best_of(run, history),
@@ -226,8 +228,11 @@ def _typed_words(config: Record, origins: Record) -> list[str]:
             words += [origin] if origin not in words else []
         elif origin == "command line":
             words.append(f"{key if table == 'train' else name}={_as_typed(value)}")
+        elif origin.startswith("--") and value is True:  # a flag
+            words.append(origin)
         elif origin.startswith("--"):
-            each = value if origin == "--slurm" else [_as_typed(value)]
+            is_repeated = origin == "--slurm" or table == "program"
+            each = value if is_repeated and isinstance(value, list) else [_as_typed(value)]
             words += [word for one in each for word in (origin, one)]
     return words
 

@@ -3,13 +3,17 @@ the rank is left behind.
 
 `python guardian.py SUPERVISOR_PID PROGRAM ...`, started by the supervisor once per rank. It runs
 the program as its child, passes signals on, kills it on SIGINT, and ends with the program's exit
-code when everything below it is gone. Under Slurm slurmstepd does this.
+code when everything below it is gone. Under Slurm slurmstepd does this. With `--contact FACTS`
+before the program it looks, with the run's copy of contact.py, whether the rank meets another.
 """
 
 import ctypes
+import importlib.util
+import json
 import os
 import signal
 import sys
+from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -31,10 +35,12 @@ def children() -> list[int]:
     return found
 
 
-def kill_all_children() -> None:
-    """Kill and reap until no child is left: a killed child hands its own children up to us."""
+def kill_all_children(spared: int = 0) -> None:
+    """Kill and reap until no child is left but `spared`: a killed child hands its own children up
+    to us."""
     while True:
-        pids = children() if sys.platform.startswith("linux") else []
+        found = children() if sys.platform.startswith("linux") else []
+        pids = [pid for pid in found if pid != spared]
         if not pids:
             return
         for pid in pids:
@@ -61,7 +67,17 @@ def start_child(argv: list[str], blocked: set[signal.Signals]) -> int:
     return pid
 
 
-def guard(argv: list[str], parent: int) -> int:
+def watch_contact(program: str, facts: dict[str, Any]) -> Any:
+    """Begin to look whether the processes below this one ever talk to another rank."""
+    sys.dont_write_bytecode = True
+    spec = importlib.util.spec_from_file_location("contact", program)
+    assert spec is not None and spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Watch(os.getpid(), **facts).start()
+
+
+def guard(argv: list[str], parent: int, contact: dict[str, Any] | None = None) -> int:
     """Run argv; return its exit code when it and everything below it is gone."""
     watched = {
         signal.SIGCHLD,
@@ -77,6 +93,7 @@ def guard(argv: list[str], parent: int) -> int:
     if os.getppid() != parent:
         return 1
     child = start_child(argv, watched)
+    watch = watch_contact(**contact) if contact else None
     while True:
         got = signal.sigtimedwait(watched, 0.5)
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -93,9 +110,13 @@ def guard(argv: list[str], parent: int) -> int:
             os.kill(child, signal.SIGKILL)
             status = os.waitpid(child, 0)[1]
             break
+    if watch is not None:
+        watch.finish(sum(os.times()[2:4]))
     kill_all_children()
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 if __name__ == "__main__":
-    os._exit(guard(sys.argv[2:], int(sys.argv[1])))
+    words = sys.argv[2:]
+    facts = json.loads(words[1]) if words[0] == "--contact" else None
+    os._exit(guard(words[2:] if facts else words, int(sys.argv[1]), facts))

@@ -8,6 +8,7 @@ framework and never reads the user's settings.
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -17,15 +18,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rampup import rank
+from rampup import after, rank
 from rampup.core import processes, software
+from rampup.core.program import parse_lead_s
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.outcome import Outcome, add_cause, conclude
-from rampup.rundir.records import overwrite, write_reserved
+from rampup.rundir.records import Record, overwrite, write_reserved
 from rampup.runtime import guardian
 from rampup.runtime.environment import environment_of
 from rampup.runtime.telemetry.sampler import Sampler
+from rampup.runtime.watch.watch import Started, start_watcher
 
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PORT_RETRIES = 3
@@ -33,6 +36,8 @@ GRACE_S = 5.0
 """Between SIGTERM and SIGKILL, for a program that does not listen."""
 SAVE_WITHIN_S = 30.0
 """The same for one that finishes its step and saves: as long as Slurm gives by default."""
+WAIT_POLL_S = 1.0
+"""How often a run that waits for others asks their directories."""
 LATE_S = 3.0
 """A guardian that does not end in this time after its rank was to be killed is killed itself; what
 it leaves is swept up."""
@@ -59,6 +64,16 @@ class Ranks:
         self.codes: dict[int, int] = {}
         self.env: dict[str, str] = {}
         self.kill_at: float | None = None
+        self.stop_at: float | None = None
+        """When a program gets the signal that it asked for."""
+        self.watcher: Started | None = None
+        """Of a command: the process that reads its metrics."""
+
+    def end_watcher(self) -> None:
+        """Let the watcher take its last look: nothing below it is killed before."""
+        if self.watcher is not None:
+            self.watcher.end()
+            self.watcher = None
 
     def start(self, port_retry: int) -> None:
         self.codes.clear()
@@ -84,10 +99,34 @@ class Ranks:
         python = (sys.executable, "-I", "-S")  # the standard library is enough, and starts sooner
         options = [f"--{name}={value}" for name, value in facts.items()]
         # a code 85 would be a failure to mpirun
-        if self.ranks_by and self.run.config["kind"] != "engine":
+        stop_signal = self.run.config.get("program", {}).get("stop_signal")
+        if (self.ranks_by and self.run.config["kind"] != "engine") or stop_signal:
             options.append("--stay")
+        if stop_signal and self.stop_at is not None:
+            options.append(f"--stop-at={self.stop_at}")
         rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
-        return [*python, guardian.__file__, str(os.getpid()), *self.ranks_by, *rank_program]
+        watch = self._contact(number, port_retry)
+        guard = [*python, guardian.__file__, str(os.getpid()), *watch]
+        return [*guard, *self.ranks_by, *rank_program]
+
+    def _contact(self, number: int, port_retry: int) -> list[str]:
+        """What the guardian of a rank needs to see whether it meets others. Engines let them meet,
+        and where another program starts the ranks, rank.py looks itself."""
+        config, program = self.run.config, self.run.contact_program
+        independent = config["resources"].get("independent") or config["kind"] == "engine"
+        if self.ranks_by or self.size == 1 or independent or not program.exists():
+            return []
+        identity = f"{self.run.path}/{self.attempt.number}"
+        facts = {
+            "folder": str(self.attempt.path),
+            "rank": number,
+            "size": self.size,
+            "node": processes.host(),
+            "first_port": rank.first_port(identity, port_retry),
+            "ports": rank.PORTS_IN_BLOCK,
+            "log": str(self.attempt.rank_log(number)),
+        }
+        return ["--contact", json.dumps({"program": str(program), "facts": facts})]
 
     def pids(self) -> list[int]:
         return [
@@ -167,11 +206,20 @@ def set_up(ranks: Ranks) -> Outcome | None:
     return None
 
 
+def find_lead_s(config: Record) -> float:
+    """Return how long before the time limit a program gets its signal."""
+    asked = config.get("program", {}).get("stop_lead")
+    lead_s = parse_lead_s(asked) if asked else config["resources"].get("lead_s", 0)
+    return min(lead_s, config["time_s"] / 4)  # type: ignore[no-any-return]
+
+
 def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
     for retry in range(PORT_RETRIES):
         ranks.start(retry)
         outcome = watch(ranks, deadline)
-        guardian.kill_all_children()
+        if outcome is None or not ranks.attempt.port_taken_file.exists():
+            ranks.end_watcher()
+        guardian.kill_all_children(spared=ranks.watcher.pid if ranks.watcher else 0)
         if outcome is None:
             return conclude(ranks.attempt, ranks.codes.values())
         if outcome.name != "failed" or not ranks.attempt.port_taken_file.exists():
@@ -199,7 +247,11 @@ def supervise(
         guardian.prctl(guardian.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != foreground_of:
             return Outcome("cancelled").code
-    config, words, started = run.config, None, time.time()
+    config, words = run.config, None
+    refusal = wait_for_others(run) if config.get("after") else ""
+    if refusal:
+        return refuse(run, refusal)
+    started = time.time()
     deadline = started + config["time_s"] if config.get("time_s") else None
     left = config["resources"].get("requeues", 0)
     while True:
@@ -211,6 +263,29 @@ def supervise(
         if outcome.name != "again":
             return outcome.code
         left -= 1
+
+
+def wait_for_others(run: RunDir) -> str:
+    """Return when the runs before this one have completed; a text says why that will never be."""
+    while True:
+        word, detail = after.decide(str(run.path), processes.is_alive)
+        if word == after.GO:
+            return ""
+        if word == after.NEVER:
+            return detail
+        got = signal.sigtimedwait(WATCHED - {signal.SIGCHLD}, WAIT_POLL_S)
+        if got is not None:
+            return f"stopped by {signal.Signals(got.si_signo).name} while it waited for other runs"
+
+
+def refuse(run: RunDir, cause: str) -> int:
+    """Record that the run was cancelled before any rank began."""
+    attempt, started = run.claim_attempt(), time.time()
+    facts = {"started": started, **processes.identify(os.getpid())}
+    outcome = Outcome("cancelled", cause=cause)
+    write_reserved(attempt.facts_file, facts)
+    overwrite(attempt.facts_file, {**facts, **outcome.facts(started)})
+    return outcome.code
 
 
 def attempt_once(ranks: Ranks, deadline: float | None, restarts_left: int, words: Any) -> Outcome:
@@ -225,9 +300,14 @@ def attempt_once(ranks: Ranks, deadline: float | None, restarts_left: int, words
         **processes.identify(os.getpid()),
     }
     write_reserved(attempt.facts_file, facts)
+    if ranks.run.config.get("kind") == "command":  # before any thread is started
+        ranks.watcher = start_watcher(ranks.run, attempt.number, started)
     sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)
     sampler.start()
+    if deadline is not None:
+        ranks.stop_at = deadline - find_lead_s(ranks.run.config)
     outcome = set_up(ranks) or run_ranks(ranks, deadline)
+    ranks.end_watcher()
     if outcome.name == "again" and restarts_left <= 0:
         cause = "it asked to be started again (code 85) more often than resources.requeues allows"
         outcome = Outcome("failed", exit_code=rank.AGAIN, cause=cause)

@@ -28,7 +28,7 @@ class Local(Scheduler):
     name = "local"
     title = "this machine"
     launchers = ("spawn", "mpirun")
-    is_here = driven_here = True
+    is_here = driven_here = can_wait = signals_programs = True
 
     def render_command(self, spec: RunSpec, run_dir: Path) -> Command:
         from rampup.launchers import find_launcher  # only for a run that starts
@@ -89,7 +89,7 @@ def start_supervisor(
             os.close(entry)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     start_recorded(run, gate, scheduler=scheduler)
-    if detach:
+    if detach and not run.config.get("after"):
         wait_for_start(run, gate.process, before_us)
     return gate.process
 

@@ -1,6 +1,7 @@
 """Starting, watching, stopping: from another terminal, after the terminal is gone, and with
 Ctrl-C."""
 
+import functools
 import json
 import os
 import signal
@@ -9,6 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+
+from rampup.core import processes
+from rampup.rundir.files import RunDir
 
 LOOP = """
     import time
@@ -42,6 +46,22 @@ def test_a_detached_run_survives_its_terminal(cli, eventually) -> None:
     assert (cli.cwd / "finished").exists()
 
 
+def test_another_host_neither_ends_a_live_run_nor_starts_it_again(cli, eventually) -> None:
+    cli("run", "--detach", "--", "sleep", "60")
+    eventually(lambda: cli.json("list")[0]["state"] == "running")
+    run = RunDir(cli.json("list")[0]["dir"])
+    there = {"SLURMD_NODENAME": "elsewhere"}
+    refused = cli("cancel", run.id, check=4, **there).stderr
+    assert f"run {run.id} lives on {processes.host()}, not here" in refused
+    assert "cancelled" not in [row["what"] for row in run.control()]
+    assert "is still running" in cli("resume", run.id, check=3, **there).stderr
+    assert "is running" in cli("clean", run.id, check=3, **there).stderr
+    for host in ({}, there):
+        assert cli.json("show", run.id, **host)["state"] == "running"
+    assert run.attempt_numbers() == [1]
+    cli("cancel", run.id)
+
+
 def test_wait_tells_the_outcome(cli) -> None:
     for code, expected in ((0, 0), (3, 100)):
         run = json.loads(
@@ -73,7 +93,9 @@ def test_ctrl_c_cancels_cleanly(cli, eventually) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_from_elsewhere_is_not_ctrl_c(cli, number: signal.Signals) -> None:
-    running = cli.start("run", "--", "sh", "-c", "echo begun; exec sleep 60")
+    heard = functools.partial(signal.signal, number, signal.SIG_DFL)  # also below nohup
+    words = ("run", "--", "sh", "-c", "echo begun; exec sleep 60")
+    running = cli.start(*words, preexec_fn=heard)
     assert running.stdout is not None and running.stdout.readline() == "begun\n"
     running.send_signal(number)
     _, err = running.communicate(timeout=45)

@@ -5,17 +5,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rampup import contact
 from rampup.rundir.files import RunDir
 
 from .conftest import Sandbox, started
 
 RANK_CHECK = Path(__file__).parents[1] / "foreign" / "rank_check.py"
+SAVES = RANK_CHECK.with_name("saves_on_term.py")
 WRAPPER = """#!/bin/bash
 trap 'echo heard; exit 85' USR2
 [ "$RAMPUP_ATTEMPT" = 1 ] || { echo again; exit 0; }
 echo ready
 while :; do sleep 0.1; done
 """
+FOREIGN = Path(__file__).parents[1] / "foreign"
+MEET, APART = str(FOREIGN / "meet.py"), str(FOREIGN / "apart.py")
 MPI_HELLO = "from mpi4py import MPI\nprint(MPI.COMM_WORLD.Get_size())\n"
 
 
@@ -55,3 +61,76 @@ def test_programs_as_they_are_on_two_nodes(sandbox: Sandbox) -> None:
         found = json.loads(sandbox.rampup("why", str(hello), "--json").stdout)
         assert found["problem"] == "mpi-by-srun", found
         assert "--launcher mpirun" in found["remedy"]
+
+
+def start_on_two(sandbox: Sandbox, launcher: str, program: str, kind: str, cpu_s: str) -> Path:
+    options = ("--nodes", "2", "--launcher", launcher)
+    return started(sandbox, *options, command=(sys.executable, program, kind, cpu_s))
+
+
+def test_ranks_of_two_nodes_that_never_met_are_named_and_others_are_not(sandbox: Sandbox) -> None:
+    """At once, for each launcher: programs that meet, and some that do the same work twice, for as
+    long as it takes until that counts. It takes about half a minute: seven jobs of two nodes."""
+    meet = {"srun": "ddp", "torchrun": "gloo", "pmix": "mpi", "mpirun": "mpi"}
+    apart = ("srun", "torchrun", "mpirun")
+    met = {name: start_on_two(sandbox, name, MEET, kind, "0") for name, kind in meet.items()}
+    alone = {name: start_on_two(sandbox, name, APART, "server", "5.2") for name in apart}
+    for launcher, run in met.items():
+        assert wait(sandbox, run)["state"] == "completed", launcher
+        seen = RunDir(run).attempt(1)
+        records = contact.read_records(lambda rank, of=seen: of.contact_file(rank).read_text(), 2)
+        assert contact.judge(records, 2) == contact.MET, (launcher, records)
+    for launcher, run in alone.items():
+        found = wait(sandbox, run)
+        assert (found["state"], found["apart"]) == ("completed", 2), launcher
+
+
+# a second life ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resumes-itself", "saves-on-term", "traps-usr2"])
+def test_programs_survive_three_time_limits(
+    slow_sandbox: Sandbox, lives: dict[str, Path], name: str
+) -> None:
+    """They were started before all other tests, and take four minutes: Slurm's shortest time limit
+    is a minute."""
+    run = lives[name]
+    done = slow_sandbox.call("timeout", "110", "rampup", "wait", str(run), "--json")
+    if not done.stdout:  # a call takes two minutes at most
+        done = slow_sandbox.call("timeout", "110", "rampup", "wait", str(run), "--json")
+    assert json.loads(done.stdout)["state"] == "completed"
+    attempts = RunDir(run).attempts()
+    assert [attempt.facts["outcome"] for attempt in attempts] == [*["again"] * 3, "completed"]
+    assert [attempt.facts["why"] for attempt in attempts[:3]] == ["timeout"] * 3
+    assert "complete after 4 starts" in attempts[3].rank_log(0).read_text()
+    if name == "resumes-itself":
+        rows = RunDir(run).history()
+        assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+        printed = "".join(attempt.rank_log(0).read_text() for attempt in attempts)
+        assert [row["loss"] for row in rows] == [
+            float(line.split()[1]) for line in printed.splitlines() if line.startswith("loss")
+        ]
+        assert RunDir(run).attempt(1).samples(), "CPU and memory of a command under Slurm"
+
+
+def test_a_preempted_program_gets_the_signal_that_it_asked_for(sandbox: Sandbox) -> None:
+    """And one that ends well after `cancel --save` has not completed."""
+    words = ("--stop-signal", "TERM", "--partition", "debug")
+    saved = sandbox.cwd / "preempted.txt"
+    run = started(sandbox, *words, command=(sys.executable, str(SAVES), "2", str(saved)))
+    log = RunDir(run).attempt(1).rank_log(0)
+    sandbox.wait_for(lambda: log.exists() and "start 1" in log.read_text(), "it runs", 60)
+    sandbox.sbatch("sleep 0.5", "--partition=urgent", "--nodes=4", "--exclusive")
+    assert wait(sandbox, run)["state"] == "completed"
+    facts = [attempt.facts for attempt in RunDir(run).attempts()]
+    assert [(each["outcome"], each.get("why")) for each in facts] == [
+        ("again", "preempt"),
+        ("completed", ""),
+    ]
+
+    other = started(sandbox, *words, command=(sys.executable, str(SAVES), "2", "cancelled.txt"))
+    log = RunDir(other).attempt(1).rank_log(0)
+    sandbox.wait_for(lambda: log.exists() and "start 1" in log.read_text(), "it runs", 60)
+    sandbox.rampup("cancel", "--save", str(other))
+    assert wait(sandbox, other)["state"] == "cancelled"
+    assert "saved 1" in log.read_text()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rampup import contact
 from rampup.rundir.files import RunDir
 
 SCRIPT = Path(__file__).parents[1] / "foreign" / "horovod_ten_steps.py"
@@ -27,7 +28,11 @@ def test_a_script_of_ten_steps_runs_unchanged(
     cli: Any, sandbox: Any, horovod_env: Path, launcher: str
 ) -> None:
     run = start(cli, sandbox, horovod_env, launcher, "--", "python", str(SCRIPT))
-    assert cli.json("wait", run)["state"] == "completed"
+    ended = cli.json("wait", run)
+    assert ended["state"] == "completed"
+    seen = RunDir(ended["dir"]).attempt(1)
+    records = contact.read_records(lambda rank: seen.contact_file(rank).read_text(), 2)
+    assert contact.judge(records, 2) == contact.MET and ended["apart"] == 0
     weights = [TOLD.search(cli("logs", run, "--rank", rank).stdout) for rank in ("0", "1")]
     assert all(weights) and weights[0][1] == weights[1][1]
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rampup.config import clusters as load
-from rampup.core.spec import Cluster, Resources, RunSpec
+from rampup.core.spec import Before, Cluster, Resources, RunSpec
 from rampup.schedulers import SCHEDULERS
 from rampup.schedulers.slurm import job_script as slurm_script
 
@@ -101,6 +101,13 @@ CASES = {
     "modules-and-venv": make_spec({**TWO_BY_TWO, "env": "/proj/it's mine/vpyenv"}, **SOFTWARE),
     "conda": make_spec({"env": "conda:torch2"}),
     "container": make_spec({**TWO_BY_TWO, "env": "container:/sw/torch.sif"}, modules=["apptainer"]),
+    "after": replace(
+        make_spec(TWO_BY_TWO),
+        after=(
+            Before(id="abc233", dir="/r/a", job="77"),
+            Before(id="abc232", dir="/r/b", job="8_1"),
+        ),
+    ),
     "smoke": replace(make_spec({"time": "0:02:00"}, partition="debug"), kind="engine", smoke=True),
 }
 

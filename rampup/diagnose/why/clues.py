@@ -30,7 +30,13 @@ from rampup.diagnose.why.logs import (
     read_tail,
     split_lines,
 )
-from rampup.diagnose.why.measured import Sign, find_full_memory, find_lost_losses, find_silence
+from rampup.diagnose.why.measured import (
+    Sign,
+    find_apart_ranks,
+    find_full_memory,
+    find_lost_losses,
+    find_silence,
+)
 from rampup.errors import RampupError
 from rampup.rundir import failures as causes
 from rampup.rundir import schema as shapes
@@ -62,6 +68,7 @@ Source = Literal[
     "metric",
     "memory",
     "silence",
+    "apart",
     "exit",
     "exception",
     "rampup-error",
@@ -111,6 +118,8 @@ def collect(run: RunDir, attempt: AttemptDir | None, state: State) -> Case:
         clues += _as_clues(run, "silence", find_silence(attempt, until))
     if attempt is not None and state.name in ("failed", "completed"):
         clues += _as_clues(run, "metric", find_lost_losses(attempt))
+    if attempt is not None:
+        clues += _as_clues(run, "apart", find_apart_ranks(run, attempt, state))
     by_rampup = any(clue.source == "cancel" for clue in clues)
     if attempt is not None and state.name == "cancelled" and not by_rampup:
         clues += _canceller(run, facts)

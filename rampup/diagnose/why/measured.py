@@ -12,8 +12,10 @@ from typing import NamedTuple
 from rampup.core import metrics
 from rampup.diagnose.why.logs import clean
 from rampup.rundir import opening
-from rampup.rundir.files import AttemptDir
+from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.records import Record, read_jsonl
+from rampup.runs.apart import find_apart
+from rampup.runs.state import State
 
 MEMORY_FULL = 0.95
 SILENT_S = 300.0
@@ -47,10 +49,17 @@ def find_lost_losses(attempt: AttemptDir) -> Iterator[Sign]:
         yield Sign(text, attempt.metrics_file, number)
 
 
+def find_apart_ranks(run: RunDir, attempt: AttemptDir, state: State) -> Iterator[Sign]:
+    """Yield a sign if the ranks never talked to each other."""
+    apart = find_apart(run, attempt, attempt.facts.get("world_size"), state.name)
+    if apart is not None:
+        yield Sign(apart.words, attempt.contact_file(0))
+
+
 def find_full_memory(attempt: AttemptDir) -> Iterator[Sign]:
     """Yield each node whose memory was nearly full in its last sample."""
     for path in sorted(attempt.path.glob(attempt.system_file("*").name)):
-        rows = list(read_jsonl(path, tail_bytes=SAMPLES_TAIL_BYTES))
+        rows = read_jsonl(path, tail_bytes=SAMPLES_TAIL_BYTES)
         last = rows[-1] if rows else {}
         used, total = read_count(last, "mem_used_mb"), read_count(last, "mem_total_mb")
         if total and used >= MEMORY_FULL * total:

@@ -19,6 +19,7 @@ from rampup.diagnose.why.logs import clean
 from rampup.diagnose.why.measured import read_count
 from rampup.rundir.files import slurm_log_name
 from rampup.rundir.records import read_json, read_jsonl
+from rampup.runs.apart import find_apart_of, remedy_of
 from rampup.schedulers.slurm.sbatch_options import clock
 
 PACKAGES = {
@@ -76,13 +77,29 @@ class Words:
         """The line of the user's code, after a comma: `, at train.py:9`; or nothing."""
         return f", at {self._place()}" if self._case.place else ""
 
+    def join_ranks(self) -> str:
+        """What makes ranks meet that never talked to each other."""
+        apart = find_apart_of(self._case.run, self._case.state.name)
+        return remedy_of(self._case.run, apart) if apart else self.show_log()
+
     def correct_line(self) -> str:
         """How to continue after the user has corrected that line."""
         resume = f"rampup resume {self.run()} --code current"
         if not self._case.place:
             return self.show_log()
         verb = "look at" if self._case.in_package else "correct"
+        if self._is_in_the_call():
+            return f"{verb} {self._place()}, then call rampup.launch again"
         return f"{verb} {self._place()}, then: {resume}"
+
+    def _is_in_the_call(self) -> bool:
+        """Whether the line is of a function whose code travelled by value: a run that is resumed
+        calls the function as it was."""
+        function = self._case.config.get("function")
+        if not isinstance(function, dict) or function.get("by") != "value":
+            return False
+        place = self._case.place
+        return place is not None and not place.file.startswith(f"{self._case.run.code}{os.sep}")
 
     def _place(self) -> str:
         """The line as the user knows it: not in the copy that ran, but in the original file."""

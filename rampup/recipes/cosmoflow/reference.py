@@ -18,7 +18,6 @@ SAME = {
     "data.n_train": "n_train",
     "data.n_valid": "n_valid",
     "data.n_epochs": "epochs",
-    "data.apply_log": "apply_log",
     "model.kernel_size": "kernel_size",
     "model.conv_size": "conv_size",
     "model.n_conv_layers": "n_conv_layers",
@@ -137,6 +136,11 @@ def read_targets(name: str, value: Any, found: Found) -> None:
         raise Refused(f"{name}: {value}, and there are 4 parameters", f"{name}: 4")
 
 
+def read_switch(name: str, value: Any, found: Found) -> None:
+    """Also 0 and 1, which the reference's own option takes."""
+    found["apply_log"] = (bool(value) if value in (0, 1) else value, name)
+
+
 def read_optimizer(name: str, value: Any, found: Found) -> None:
     found["optimizer"] = (str(value).lower(), name)
 
@@ -146,6 +150,7 @@ def read_scaling(name: str, value: Any, found: Found) -> None:
 
 
 WORDS: dict[str, Callable[[str, Any, Found], None]] = {
+    "data.apply_log": read_switch,
     "train.loss": read_loss,
     "model.hidden_activation": read_activation,
     "model.pooling_type": read_pooling,

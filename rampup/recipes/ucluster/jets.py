@@ -45,6 +45,10 @@ def quantile_bins(mass: NDArray[Any], count: int, train: Integers | None = None)
     if count < 2:
         raise RampupError(f"{count} mass bins are not enough to learn from", "mass_bins=6")
     known = mass if train is None else mass[train]
+    if count > len(known):
+        raise RampupError(
+            f"{count} mass bins, and {len(known)} jets to train on", f"bins={max(2, len(known))}"
+        )
     inner = np.quantile(known.astype(np.float64), np.arange(1, count) / count)
     return np.searchsorted(inner, mass, side="right").astype(np.int64)
 

@@ -79,4 +79,6 @@ def check_widths(name: str, given: Any, count: int) -> None:
     good = isinstance(given, list) and len(given) == count
     if not good or any(type(each) is not int or each < 1 for each in given):
         example = ",".join(["64"] * count)
-        raise Refused(f"{name}={given}: {count} widths are needed", f"{name}=[{example}]")
+        raise Refused(
+            f"{name}={given}: {count} whole numbers above 0 are needed", f"{name}=[{example}]"
+        )

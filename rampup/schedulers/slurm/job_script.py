@@ -14,7 +14,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from rampup import __version__
+from rampup import __version__, after
 from rampup.core import software
 from rampup.core.shell import fill
 from rampup.core.spec import RunSpec
@@ -54,7 +54,10 @@ def render(
             "master_suffix": shlex.quote(cluster.master_suffix) if cluster.master_suffix else "",
             "launcher": cluster.launcher,
             "world_size": resources.world_size,
-            "clock": clock(resources.lead_s),
+            "waits": bool(spec.after),
+            "never": after.NEVER_CODE,
+            "after": ask_runs_before() if spec.after else "",
+            "clock": clock(spec.lead_s),
             "checks_software": bool(chosen.modules or chosen.env),
             "not_ready": software.NOT_READY,
             "software": software.setup(chosen),
@@ -63,6 +66,8 @@ def render(
             "smoke": spec.smoke and spec.kind == "engine",
             "ask": ask(),
             "requeue": requeue() if cluster.requeue else "",
+            "counts_steps": not spec.program.resumes_itself,
+            "names_progress": spec.program.resumes_itself and bool(spec.program.progress),
             "requeues": resources.requeues,
             "starts_allowed": resources.requeues + spec.timeouts_before,
         },
@@ -78,6 +83,11 @@ def clock(lead_s: int) -> str:
 def ask() -> str:
     """Lines that ask Slurm what it does with the job: they set $seen, $restarts and $preempted."""
     return fill(SCRIPTS / "ask.sh", {})
+
+
+def ask_runs_before() -> str:
+    """Lines that ask the runs before this one, and go behind them again or set $refused."""
+    return fill(SCRIPTS / "after.sh", {"behind": after.BEHIND_CODE, "never": after.NEVER_CODE})
 
 
 def requeue() -> str:

@@ -104,6 +104,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
     """What rampup says by itself, in the order in which people read it."""
     resources, cluster = spec.resources, spec.cluster
     tasks, cpus = find_launcher(spec.cluster.launcher).tasks(spec.resources)
+    jobs = [before.job for before in spec.after]
     given = {
         # the site's own value is the key of its profile with that name, where it has one
         option: getattr(resources, name) or getattr(cluster, name, None)
@@ -118,6 +119,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
         "cpus-per-task": str(cpus),
         "time": clock(parse_time_limit_s(resources.time)) if resources.time else None,
         "signal": warning(spec),
+        "dependency": ":".join(["afterany", *jobs]) if jobs else None,
         "mem": given["mem"],
         **gpu_options(spec),
         "hint": cluster.hint,
@@ -133,7 +135,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
 def warning(spec: RunSpec) -> str | None:
     """Slurm's word before the time limit, for programs that listen to it. USR1 may be taken by a
     library."""
-    if not spec.resources.time:
+    if not spec.resources.time or spec.program.stop_signal:  # rank.py sends that one
         return None
     return f"USR2@{min(spec.resources.lead_s, parse_time_limit_s(spec.resources.time) // 4)}"
 

@@ -85,6 +85,11 @@ def test_the_name_of_a_job_is_the_name_of_a_run(flag: str) -> None:
         ("rampup sweep mnist learning_rate=1,2", "write lr=1,2"),
         ("rampup run train.py", "rampup run -- python train.py"),
         ("rampup run train.py --lr 0.1", "rampup run -- python train.py --lr 0.1"),
+        (
+            "rampup run nb.ipynb",
+            "jupyter nbconvert --to script nb.ipynb, then: rampup run -- python nb.py",
+        ),
+        ("rampup list --columns lr", "of the list: age"),
         ("rampup run train.sh --nodes 2", "rampup run --nodes 2 -- bash train.sh"),
         ("rampup run python train.py", "rampup run -- python train.py"),
         ("rampup run sh train.sh", "rampup run -- sh train.sh"),

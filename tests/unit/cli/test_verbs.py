@@ -1,5 +1,6 @@
 """Verbs that people know from other tools, and one style for every error."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,30 @@ def test_no_verb_shows_the_help(
 ) -> None:
     code, _, err = call(line, monkeypatch, capsys, tmp_path)
     assert code == 2 and err.startswith("Usage: rampup") and "error:" not in err
+
+
+DROPPED = """
+import os, signal, sys, time
+from rampup import __main__
+from rampup.cli import app
+
+class Watched:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)
+
+def work(*_, **__):
+    Watched()
+    time.sleep(20)
+
+app.cli.main = work
+__main__.main()
+"""
+"""Ctrl-C comes where Python drops exceptions."""
+
+
+def test_ctrl_c_is_not_lost_where_python_drops_exceptions() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=15, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, "")

@@ -56,6 +56,12 @@ FALLING: dict[str, Any] = {"val_losses": (1.0, 0.8, 0.6, 0.4, 0.3, 0.2)}
 CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     # id, what triggers it, the setting that is advised, what must not
     (
+        "ranks-apart",
+        {"apart": ("the 4 ranks never talked to each other: each trained alone", "join them")},
+        "join them",
+        {"apart": None},
+    ),
+    (
         "loss-not-finite",
         {"undefined": {"train_loss": DIVERGED}},
         "lr=0.01 clip=1.0",

@@ -739,3 +739,86 @@ def test_a_variable_that_only_ranks_have(run: RunDir) -> None:
         run, {**FAILED, "failed_rank": 0, "world_size": 2}, rank_0=raised("KeyError: 'TF_CONFIG'")
     )
     assert explain(run).finding.id == "exception", "several ranks have it: it is something else"
+
+
+APART = {
+    "node": "here",
+    "looks": 9,
+    "cpu_s": 20.0,
+    "enough_s": 5.0,
+    "notice_s": 300.0,
+    "met": "",
+    "blind": False,
+    "doubt": "",
+    "mpi": False,
+    "links": [],
+    "listens": [],
+    "shared": [],
+}
+
+
+def write_contacts(attempt: AttemptDir, **changes: Any) -> None:
+    for number in (0, 1):
+        write_json(attempt.contact_file(number), {**APART, "rank": number, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "command", "remedy"),
+    [
+        ({}, ["python", "train.py"], "or leave out --tasks-per-node 2; --independent says"),
+        (
+            {"mpi": True},
+            ["python", "train.py"],
+            "ranks of MPI need --launcher mpirun, on a cluster also pmix",
+        ),
+        ({}, ["/opt/bin/torchrun", "x.py"], "--launcher torchrun and no torchrun in the command"),
+        ({}, ["python", "-m", "torch.distributed.run", "x.py"], "leave out --tasks-per-node 2"),
+        ({}, ["python", "train.py", "fabric"], "the program must join its ranks"),
+        ({}, ["mpirun", "-n", "2", "x"], "--launcher mpirun and no mpirun in the command"),
+    ],
+)
+def test_ranks_that_never_met(
+    run: RunDir, changes: dict[str, Any], command: list[str], remedy: str
+) -> None:
+    write_json(run.config_file, {**run.config, "command": command})
+    attempt = attempt_of(run, {**ON_SLURM, "outcome": "completed", "exit_code": 0})
+    write_contacts(attempt, **changes)
+    found = explain(run).finding
+    assert (found.id, found.level) == ("ranks-apart", "problem")
+    assert found.cause == "the 2 ranks never talked to each other: each trained alone"
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({"met": "MPI"}, "completed"),
+        ({"blind": True}, "completed"),
+        ({"cpu_s": 4.9}, "completed"),
+        ({"links": "damaged"}, "completed"),
+        ({}, "failed"),
+        ({}, "cancelled"),  # before every rank had computed for five minutes
+    ],
+)
+def test_ranks_of_which_that_is_not_known(
+    run: RunDir, changes: dict[str, Any], outcome: str
+) -> None:
+    attempt = attempt_of(run, {**ON_SLURM, "outcome": outcome, "exit_code": 0})
+    write_contacts(attempt, **changes)
+    assert explain(run).finding.id != "ranks-apart"
+
+
+def test_ranks_that_are_meant_to_work_alone(run: RunDir) -> None:
+    resources = {**run.config["resources"], "independent": True}
+    write_json(run.config_file, {**run.config, "resources": resources})
+    attempt = attempt_of(run, {**ON_SLURM, "outcome": "completed", "exit_code": 0})
+    write_contacts(attempt)
+    assert explain(run).finding.id == "completed"
+
+
+def test_ranks_that_met_in_any_attempt_have_met(run: RunDir) -> None:
+    first = attempt_of(run, {**ON_SLURM, "outcome": "again", "exit_code": 0})
+    write_contacts(first, met="port 12000")
+    last = attempt_of(run, {**ON_SLURM, "outcome": "completed", "exit_code": 0})
+    write_contacts(last)
+    assert explain(run).finding.id == "completed"

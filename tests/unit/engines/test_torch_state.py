@@ -86,6 +86,22 @@ def test_another_process_goes_on_as_this_one(tmp_path: Path) -> None:
     assert other.everything() == training.everything()
 
 
+def test_a_state_is_plain_data(tmp_path: Path) -> None:
+    """Somebody may put a pickle of their own into a checkpoint, and seal it anew."""
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    training = Training()
+    torch.save({"step": 3, "model": Trap()}, tmp_path / FILE)
+    with pytest.raises(RampupError, match="does not match"):
+        training.state.restore(tmp_path)
+    assert not (tmp_path / "sprung").exists()
+    torch.load(tmp_path / FILE, weights_only=False)
+    assert (tmp_path / "sprung").exists(), "the trap is one"
+
+
 def test_the_memory_is_kept(tmp_path: Path) -> None:
     training = Training()
     training.step()

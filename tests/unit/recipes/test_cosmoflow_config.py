@@ -111,6 +111,7 @@ def test_what_has_no_effect_is_named(folder: Path) -> None:
         ("64: 0.125", "later: 0.125", "'later' is not an epoch", "32: 0.25"),
         ("name: SGD", "name: Lion", "is not one of its choices", "sgd"),
         ("n_epochs: 128", "n_epochs: many", "wrong type", "whole number"),
+        ("apply_log: True", "apply_log: 2", "wrong type", "true or false"),
         ("target_size: 4", "target_size: 3", "there are 4 parameters", "4"),
     ],
 )
@@ -130,6 +131,15 @@ def test_without_a_file_nothing_changes(folder: Path) -> None:
     spec = resolve(Request(target="cosmoflow", settings=(f"data={folder}/set",)), folder)
     assert spec.origins["train.lr"] == "recipe.toml"
     assert spec.recipe is not None and not spec.recipe.notes
+
+
+@pytest.mark.parametrize(("written", "meant"), [("1", True), ("0", False), ("False", False)])
+def test_the_logarithm_is_a_switch_in_both_of_the_references_ways(
+    folder: Path, written: str, meant: bool
+) -> None:
+    spec = run(folder, config=CONFIG.replace("apply_log: True", f"apply_log: {written}"))
+    assert spec.train["apply_log"] is meant
+    assert spec.origins["train.apply_log"] == "cosmo.yaml: data.apply_log"
 
 
 def test_a_file_that_says_little_sets_little() -> None:

@@ -56,6 +56,8 @@ def test_quantile_bins_hold_equally_many_training_jets() -> None:
     assert (quantile_bins(mass, 6, train)[train] == bins[train]).all(), "of training jets alone"
     with pytest.raises(RampupError, match="1 mass bins"):
         quantile_bins(mass, 1)
+    with pytest.raises(RampupError, match="3001 mass bins, and 3000 jets to train on"):
+        quantile_bins(mass, 3001, train)
 
 
 def test_fixed_bins_are_those_of_the_set() -> None:

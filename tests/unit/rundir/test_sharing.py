@@ -36,7 +36,9 @@ def make(root: Path, share: Share) -> RunDir:
     settings = root / "mine.toml"
     settings.write_text("[train]\n")
     with files.create_run(path, {"id": "x"}, share=share) as made:
-        files.fill_run(made, {}, {}, files.__file__, "#!/bin/bash\n", str(settings), share)
+        files.fill_run(
+            made, {}, {}, files.__file__, files.__file__, "#!/bin/bash\n", str(settings), share
+        )
     return RunDir(path)
 
 

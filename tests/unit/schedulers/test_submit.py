@@ -13,7 +13,7 @@ from rampup.rundir import claims, records
 from rampup.rundir import files as rundir
 from rampup.rundir.files import RunDir
 from rampup.schedulers.slurm import submit as slurm
-from rampup.schedulers.slurm.commands import call, clean_environment
+from rampup.schedulers.slurm.commands import Done, call, clean_environment
 
 CLUSTER = Cluster(name="site", scheduler="slurm")
 Programs = Callable[..., Path]
@@ -122,6 +122,27 @@ def test_the_job_of_an_attempt_before_is_not_taken_for_the_lost_one(
         squeue="printf '4700|it-abc234\\n4712|it-abc234\\n'",
     )
     assert slurm.submit(run, CLUSTER, "it-abc234") == "4712"
+
+
+@pytest.mark.parametrize(
+    ("printed", "job"),
+    [
+        ("", None),
+        (" \n\n", None),
+        ("bye\n", None),
+        ("Submitted batch job 99999999\n", None),
+        ("9" * 3_000_000, None),
+        ("4711\n4712\n", None),
+        ("4711;mycluster\nbye\n", "4711"),
+        ("notice: maintenance on Monday\n4711\n", "4711"),
+        ("4711\n4711\n", "4711"),
+    ],
+)
+def test_only_one_line_that_is_an_id_is_one(printed: str, job: str | None) -> None:
+    """What it said last was once taken for the id, whatever it was; nothing was a traceback."""
+    answer = slurm.read_answer(Done(["sbatch"], 0, printed, ""))
+    assert (answer.job or None, answer.is_refusal) == (job, False)
+    assert len(answer.said) < 300
 
 
 def test_a_controller_that_comes_back_gets_one_job(

@@ -95,6 +95,12 @@ def test_advice_names_the_option() -> None:
     ]
 
 
+def test_more_memory_than_was_asked_for_is_named() -> None:
+    (note,) = advice(replace(LARGE, mem_asked_mb=753, mem_used_mb=796, wall_s=59))[:1]
+    assert note.startswith("asked 753 MB, used 796 MB: a site that enforces the limit would have")
+    assert note.endswith("--mem 1G")
+
+
 @pytest.mark.parametrize(("changes", "option"), [
     ({"mem_used_mb": 13 * 1024}, "mem"),
     ({"mem_asked_mb": 1500, "mem_used_mb": 500}, "mem"),

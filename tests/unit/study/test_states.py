@@ -174,7 +174,7 @@ def test_slurm_is_asked_once_for_a_lost_submission(
     for module in (places, lost_submissions):
         monkeypatch.setattr(module, "of_run", lambda name, kept, is_obeyed: SITE)
     monkeypatch.setattr(slurm_submit, "find_by_name", find_by_name)
-    lost_submissions.find_submissions((run, {}) for run in lost)
+    lost_submissions.find_submissions({run: run.control() for run in lost})
     assert asked == ["it-array1"]
     assert [(run.recorded("submitted") or {})["job"] for run in lost] == ["7_0", "7_1", "7_2"]
 

@@ -27,6 +27,7 @@ if ! getent hosts "$master" > /dev/null; then  # a name that only Slurm knows: a
   master=${address:-$master}
 fi
 
+#@put after
 # A requeued job starts this script again from the top: the attempt is the first whose directory mkdir can make.
 mkdir -p "$run_dir/attempts"
 attempt=1
@@ -48,6 +49,15 @@ facts() {
     mv "$attempt_dir/.attempt.json" "$attempt_dir/attempt.json"
 }
 facts ""
+#@if waits
+
+if [ -n "$refused" ]; then
+  echo "rampup: $refused" >&2
+  facts ", \"ended\": $(date +%s.%N), \"outcome\": \"cancelled\", \
+\"cause\": \"${refused//[^a-zA-Z0-9 .,:;()_\/+=@~-]/ }\""
+  exit @never@
+fi
+#@end
 
 # Every rank compares this with its own copy: do all nodes see the same run directory?
 run_hash=$(sha256sum < "$run_dir/run.json" | cut -d ' ' -f 1)
@@ -88,6 +98,12 @@ not_ready() {  # something that the ranks need is missing: print it, record it, 
 "$python" -I -S -c "" 2> /dev/null || python=$(command -v python3 || command -v python || echo "$python")
 #@end
 
+#@if names_progress
+
+# What the paths of --progress hold, as one sum: an attempt that changes none of them makes no progress.
+describe_progress() { "$python" -I -S "$run_dir/rank.py" "$run_dir" --attempt="$attempt" --describe-progress; }
+progress_before=$(describe_progress)
+#@end
 #@put start_ranks
 #@if smoke
 
@@ -167,8 +183,14 @@ case $why in
     outcome=timeout
     if [ "$starts" -gt @starts_allowed@ ]; then
       cause="it was restarted @requeues@ times after a time limit: resources.requeues allows no more"
+#@if counts_steps
     elif [ "$why" = timeout ] && [ "$(newest_step)" -le "$step_before" ]; then
       cause="the time limit was reached, and no checkpoint was added before: a restart would make no progress"
+#@end
+#@if names_progress
+    elif [ "$why" = timeout ] && [ "$step_before" != -2 ] && [ "$(describe_progress)" = "$progress_before" ]; then
+      cause="the time limit was reached, and nothing that --progress names has changed: a restart would make no progress"
+#@end
     else
       go_on
     fi
