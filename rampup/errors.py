@@ -148,3 +148,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"did you mean {close[0]}? known: {', '.join(names)}"
     others = f" also close: {', '.join(close[1:])}" if close[1:] else ""
     return f"did you mean {close[0]}?{others}"
+
+
+def undefined(task: object, method: str, hint: str) -> RampupError:
+    """Return the error for a method that a task must define and does not."""
+    return RampupError(f"{type(task).__name__} has no {method}()", hint)

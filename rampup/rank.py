@@ -57,6 +57,9 @@ JOIN_WITHIN_S, STRANGERS = 10.0, 64
 SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 SHEBANG = re.compile(r"#!.*\b(%s)\b" % "|".join(SHELLS))
 LARGEST_SCRIPT = 1000000
+WATCHER_ENDS_WITHIN_S = 20
+LOOK_EVERY_S, OTHERS_LOOK_EVERY_S = 1.0, 5.0
+"""So often a rank looks whether somebody wants it to stop: there may be thousands of others."""
 
 
 class NotReadyError(Exception):
@@ -114,6 +117,11 @@ def parse_options(argv: List[str]) -> argparse.Namespace:
         "--stay",
         action="store_true",
         help="wait for the program, and record it when it ends with 85",
+    )
+    parser.add_argument(
+        "--describe-progress",
+        action="store_true",
+        help="print a sum of what the paths of --progress hold, and end",
     )
     parser.add_argument("--run-hash", default="", help="sha256 of run.json where the job began")
     parser.add_argument(
@@ -581,7 +589,42 @@ def prepare(options: argparse.Namespace) -> Any:
         context = {name: value for name, value in context.items() if name not in OF_RANKS}
     if config.get("cwd"):
         os.chdir(config["cwd"])
-    return container_command(config) + config["argv"], dict(os.environ, **context)
+    argv = container_command(config) + config["argv"] + words_on_resume(options, config)
+    return argv, dict(os.environ, **context)
+
+
+def find_progress(config: Dict[str, Any]) -> List[str]:
+    """Return the files that the paths of --progress name, as seen from the working directory."""
+    import glob  # most programs name none
+
+    paths = config.get("program", {}).get("progress", [])
+    found = [os.path.join(config.get("cwd") or ".", path) for path in paths]
+    return sorted({name for path in found for name in glob.glob(path, recursive=True)})
+
+
+def describe_progress(config: Dict[str, Any]) -> str:
+    """Return a sum that changes with any of those files."""
+    seen = hashlib.sha256()
+    for name in find_progress(config):
+        try:
+            facts = os.stat(name)
+        except OSError:  # replaced at this moment
+            continue
+        line = "%s\0%d\0%d\n" % (name, facts.st_size, int(facts.st_mtime * 1000))
+        seen.update(line.encode("utf-8", "surrogateescape"))
+    return seen.hexdigest()
+
+
+def words_on_resume(options: argparse.Namespace, config: Dict[str, Any]) -> List[str]:
+    """Return the words of --on-resume for an attempt that has something to resume from."""
+    program = config.get("program", {})
+    if options.attempt == 1 or not program.get("on_resume"):
+        return []
+    if program.get("progress") and not find_progress(config):
+        return []
+    import shlex
+
+    return shlex.split(program["on_resume"])
 
 
 def fail(error: Exception, options: argparse.Namespace) -> None:
@@ -674,7 +717,41 @@ def agent_command(options: argparse.Namespace) -> List[str]:
     return container + torchrun + [own, "-I", "-S", os.path.abspath(__file__)] + rest
 
 
-def run_and_wait(argv: List[str], env: Dict[str, str], options: argparse.Namespace) -> None:
+def start_watcher(options: argparse.Namespace, env: Dict[str, str]) -> Any:
+    """Start the process that reads the metrics of a command and samples this node; None where there
+    is nothing to start. It is a part of rampup: a node without it has no metrics, and the run."""
+    python = read_config(options).get("watcher")
+    if not python or options.local_rank != 0 or "RAMPUP_SUPERVISED" in os.environ:
+        return None
+    import subprocess  # not on ranks that have none
+
+    words = [python, "-P", "-m", "rampup.runtime.watch", options.run_dir]
+    words += ["--attempt=%d" % options.attempt, "--node=" + options.node]
+    words += ["--started=" + options.started] + (["--metrics"] if options.rank == 0 else [])
+    try:
+        watcher = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=sys.stderr)
+    except OSError as error:  # as in a container, which has another Python
+        sys.stderr.write("rampup: no metrics of this command: %s: %s\n" % (python, error.strerror))
+        return None
+    env["RAMPUP_SUPERVISED"] = "1"
+    return watcher
+
+
+def end_watcher(watcher: Any) -> None:
+    """Let it take its last look, and wait for it."""
+    if watcher is None:
+        return
+    watcher.stdin.close()
+    for _ in range(WATCHER_ENDS_WITHIN_S * 100):
+        if watcher.poll() is not None:
+            return
+        time.sleep(0.01)
+    watcher.kill()
+
+
+def run_and_wait(
+    argv: List[str], env: Dict[str, str], options: argparse.Namespace, watcher: Any
+) -> None:
     """Run a user's program as a child, and end with its exit code.
 
     Its code 85 would make srun kill the other ranks while they save, so it becomes a file and the
@@ -682,22 +759,32 @@ def run_and_wait(argv: List[str], env: Dict[str, str], options: argparse.Namespa
     Open MPI signal only the process that they have started.
     """
     alone = "TORCHELASTIC_RUN_ID" in env or "OMPI_COMM_WORLD_RANK" in env
+    name = read_config(options).get("program", {}).get("stop_signal")
     child = os.fork()
     if child == 0:
         die_with_parent()
+        if name == "USR2":
+            signal.signal(signal.SIGUSR2, signal.SIG_DFL)
         exec_program(argv, env)
     watch = watch_contact(options)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, (lambda got, frame: os.kill(child, got)) if alone else signal.SIG_IGN)
+    stop = None
+    if name:
+        stop = StopSignal(getattr(signal, "SIG" + name), child, options)
+        # the supervisor of this machine signals nobody but us
+        stop.arm(alone or "RAMPUP_SUPERVISED" in os.environ)
     status = os.waitpid(child, 0)[1]
     if watch is not None:
         watch.finish(sum(os.times()[2:4]))
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    if code == AGAIN:
+    reason = stop.disarm() if stop else ""
+    end_watcher(watcher)
+    if code == AGAIN or reason:  # whatever its code is after the signal, it has not completed
         try:
             # a reason that the program itself has written stays
             with open(attempt_file(options, "again"), "x") as file:
-                file.write("asked\n")
+                file.write((reason or "asked") + "\n")
         except FileExistsError:
             pass
         code = 0
@@ -728,6 +815,51 @@ def watch_contact(options: argparse.Namespace) -> Any:
     ).start()
 
 
+class StopSignal:
+    """The signal of --stop-signal: the program gets it once, before the time limit, with SIGTERM, or
+    when `rampup cancel --save` asks."""
+
+    def __init__(self, number: int, child: int, options: argparse.Namespace) -> None:
+        self.number, self.child, self.options = number, child, options
+        self.stop_at = float(options.stop_at) if options.stop_at else None
+        self.reason = ""
+
+    def arm(self, alone: bool) -> None:
+        """Wait for a reason. Where we are not `alone`, a SIGTERM reaches the program without us."""
+        if self.options.rank == 0:
+            open(attempt_file(self.options, "listens"), "w").close()
+        direct = self.number == signal.SIGTERM and not alone
+        signal.signal(signal.SIGTERM, lambda got, frame: self.send("preempt", direct))
+        signal.signal(signal.SIGALRM, lambda got, frame: self.look())
+        self.look()
+
+    def look(self) -> None:
+        """Look for a reason, and again after a while."""
+        now = time.time()
+        if self.stop_at is not None and now >= self.stop_at:
+            self.send("timeout")
+        elif os.path.exists(attempt_file(self.options, "stop")):
+            self.send("stop")
+        if not self.reason:
+            wait = LOOK_EVERY_S if self.options.rank == 0 else OTHERS_LOOK_EVERY_S
+            if self.stop_at is not None:
+                wait = min(wait, self.stop_at - now)
+            signal.setitimer(signal.ITIMER_REAL, max(0.01, wait))
+
+    def send(self, reason: str, has_it: bool = False) -> None:
+        if self.reason:
+            return
+        self.reason = reason
+        if not has_it:
+            os.kill(self.child, self.number)
+
+    def disarm(self) -> str:
+        """The program has ended: return why it was asked to; nothing counts from now on."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return self.reason
+
+
 def die_with_parent() -> None:
     """End this process with its parent: Open MPI kills only the processes that it has started
     itself. Linux only: PR_SET_PDEATHSIG."""
@@ -741,17 +873,21 @@ def main() -> None:
     options = parse_options(sys.argv[1:])
     # Slurm's warning: only for a program that asks for it
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    if options.describe_progress:
+        print(describe_progress(read_config(options)))
+        return
     try:
         if options.agent:
             exec_program(
                 agent_command(options), dict(os.environ, OMP_NUM_THREADS=str(options.cpus or 1))
             )
         argv, env = prepare(options)
+        watcher = start_watcher(options, env) if options.stay else None
         log_to_file(attempt_file(options, "rank-%d.log" % options.rank))
     except (NotReadyError, OSError, ValueError) as error:
         fail(error, options)
     if options.stay:
-        run_and_wait(argv, env, options)
+        run_and_wait(argv, env, options, watcher)
     exec_program(argv, env)
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import fields
 from rampup import errors
 from rampup.cli import app
 from rampup.config.recipes import load, names
-from rampup.config.setting_tables import CHECKPOINT, RESOURCES, TYPE_NAMES
+from rampup.config.setting_tables import CHECKPOINT, PROGRAM, RESOURCES, TYPE_NAMES
 from rampup.core import variables
 from rampup.core.engines import ENGINES
 from rampup.core.spec import Cluster, Setting
@@ -94,7 +94,12 @@ def open_context(command: click.Command, above: click.Context | None, name: str)
 def write_settings() -> str:
     parts = [
         "# Settings",
-        made_from("rampup/core/resources.py", "rampup/core/engines/", "each recipe.toml"),
+        made_from(
+            "rampup/core/resources.py",
+            "rampup/core/program.py",
+            "rampup/core/engines/",
+            "each recipe.toml",
+        ),
         "Write them as `key=value` on the command line, or in a TOML file under the table that the"
         " heading names. `rampup recipe show NAME` prints those of a recipe with their values.",
         "## [resources]",
@@ -103,6 +108,10 @@ def write_settings() -> str:
         list_settings(RESOURCES),
         "## [checkpoint]",
         list_settings(CHECKPOINT),
+        "## [program]",
+        "For commands, which know nothing of rampup; each is also an option: `--metric 'loss=loss"
+        " (\\S+)'`. See [any command](../commands.md).",
+        list_settings(PROGRAM),
     ]
     for engine in ENGINES.values():
         parts += [f"## [train], engine {engine.name}", list_settings(engine.settings)]

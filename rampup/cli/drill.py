@@ -8,14 +8,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rampup.cli import output
 from rampup.cli.guesses import RunCommand
 from rampup.cli.options import complete_words, dry_run_option, json_option
-from rampup.cli.run import RESOURCE_GROUPS, make_request, on_option, resource_options
+from rampup.cli.run import (
+    PROGRAM_GROUP,
+    RESOURCE_GROUPS,
+    make_request,
+    on_option,
+    program_options,
+    resource_options,
+)
 from rampup.config.resolve import resolve
 from rampup.core.spec import RunSpec
 
@@ -31,6 +38,7 @@ HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost
     groups={
         "Faults": ("faults", "kills", "seed"),
         **RESOURCE_GROUPS,
+        **PROGRAM_GROUP,
         "What happens": ("keep", "dry_run"),
         "Output": ("as_json",),
     },
@@ -61,6 +69,7 @@ HEAD = ("fault", "verdict", "attempts", "resumed", "steps redone", "seconds lost
 )
 @click.option("--keep", is_flag=True, help="Keep the runs of the drill.")
 @resource_options
+@program_options
 @dry_run_option
 @json_option
 @click.pass_context
@@ -76,7 +85,7 @@ def command(
     slurm: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
-    **resources: str | None,
+    **options: Any,
 ) -> int:
     """Run a training once without faults, then once with each fault, and show what was lost.
 
@@ -89,7 +98,7 @@ def command(
     Exit code 0: the run survived every fault that could be injected, with a bit-identical result
     where that is promised. 1: it did not survive one; that run is kept.
     """
-    spec = resolve(make_request(words, ctx.obj, on, None, resources, slurm, False), Path.cwd())
+    spec = resolve(make_request(words, ctx.obj, on, None, options, slurm, False), Path.cwd())
     from rampup.drill.drill import choose_faults
 
     wanted, impossible = choose_faults(spec, faults)

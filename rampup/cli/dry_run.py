@@ -134,7 +134,9 @@ def whole_program(plan: Plan) -> tuple[str, ...]:
 
 def is_shown(key: str, value: Any) -> bool:
     """What a recipe could use is always shown; of resources and the site only what is set."""
-    return key.startswith("train.") or value not in (None, [], "")
+    if key.startswith("train."):
+        return True
+    return value not in (None, [], "") and (key, value) != ("program.again", False)
 
 
 def settings_of(spec: RunSpec) -> list[tuple[str, Any, str]]:
@@ -142,6 +144,7 @@ def settings_of(spec: RunSpec) -> list[tuple[str, Any, str]]:
         "train": spec.train,
         "checkpoint": spec.checkpoint,
         "resources": to_builtins(spec.resources),
+        "program": to_builtins(spec.program),
         "cluster": to_builtins(spec.cluster),
     }
     return [

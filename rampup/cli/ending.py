@@ -73,7 +73,8 @@ def report_success(run: RunDir) -> None:
     took = f" in {output.duration(spent)}" if spent is not None else ""
     output.say(f"{output.paint_state('completed', stream=sys.stderr)}{took}")
     if run.config.get("smoke"):
-        done = ": one step, one checkpoint, one resume" if run.config["engine"] else ""
+        of_command = ": the whole command ran; nothing was resumed"
+        done = ": one step, one checkpoint, one resume" if run.config["engine"] else of_command
         output.say(f"smoke test passed{done}")
     lines = (
         metrics_line(merged(history), width.columns(sys.stderr)),

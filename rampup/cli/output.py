@@ -180,13 +180,15 @@ def count_fitting(head: Sequence[str], rows: Sequence[Sequence[str]], room: int 
     return count
 
 
-def fold_column(head: Sequence[str], rows: list[list[str]], room: int) -> list[list[str]]:
+def fold_column(
+    head: Sequence[str], rows: Sequence[Sequence[str]], room: int
+) -> Sequence[Sequence[str]]:
     """Return rows whose last cell fits; what does not fit stands in further rows below it."""
     before = measure_columns([measure_cells(row[:-1]) for row in (head, *rows)])
     left = room - sum(before) - 2 * len(before)
     if left < LEAST_TEXT:
         return rows
-    folded = []
+    folded: list[list[str]] = []
     for *cells, text in rows:
         first, *more = width.fold(text, left).split("\n")
         folded += [[*cells, first], *([*[""] * len(cells), line] for line in more)]
@@ -238,12 +240,19 @@ def fit_cell(cell: str, room: int) -> str:
     return cell if short == plain else cell.replace(plain, short)
 
 
+QUOTED = "\n  "
+"""What precedes each line of a log in a message. Other line breaks come from values: they are escaped."""
+
+
 def fail(error: RampupError) -> NoReturn:
     """Print what failed and a hint, and exit with the error's code. RAMPUP_DEBUG shows the
     traceback."""
     if os.environ.get("RAMPUP_DEBUG"):
         raise error
-    say(f"{paint('error:', RED, sys.stderr)} {error.message}")
+    first, *quoted = error.message.split(QUOTED)
+    say(f"{paint('error:', RED, sys.stderr)} {first}")
+    for line in quoted:
+        say(f"  {line}")
     if error.hint:
         say(f"{paint('hint:', BOLD, sys.stderr)} {error.hint}")
     sys.exit(error.exit_code)

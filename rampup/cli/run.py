@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from rampup.cli import output
@@ -21,18 +22,21 @@ from rampup.cli.options import (
 )
 from rampup.config.clusters import find_fitting
 from rampup.config.resolve import Request, resolve
+from rampup.core.program import PROGRAM, Program
 from rampup.core.resources import CLUSTER, ENVIRONMENT, SIZE, Asked, Resources, list_declared
 from rampup.errors import UsageError
 from rampup.rundir import find as runs
 
 
-def list_options(record: type[Resources]) -> dict[str, Asked]:
+def list_options(record: type[Struct]) -> dict[str, Asked]:
     """Return the resources that are options, each with how it is described."""
     found = list_declared(record)
     return {name: asked for name, kind, asked, _ in found if asked.metavar or kind is bool}
 
 
 RESOURCE_OPTIONS = list_options(Resources)
+PROGRAM_OPTIONS = list_options(Program)
+PROGRAM_GROUP = {PROGRAM: tuple(PROGRAM_OPTIONS)}
 NEXT_TO = {CLUSTER: (("on", "launcher"), ("slurm",))}
 """Options of the same groups that are not resources: those before, and those behind."""
 
@@ -65,6 +69,21 @@ def resource_options(function: Callable[..., int]) -> Callable[..., int]:
     return function
 
 
+def program_options(function: Callable[..., int]) -> Callable[..., int]:
+    """What a command's run is asked for besides resources: those of core/program.py."""
+    declared = {name: kind for name, kind, _, _ in list_declared(Program)}
+    for name, asked in reversed(PROGRAM_OPTIONS.items()):
+        option, kind = f"--{name.replace('_', '-')}", declared[name]
+        about = f"{asked.help[0].upper()}{asked.help[1:]}."
+        if kind is bool:
+            add = click.option(option, name, is_flag=True, default=None, help=about)
+        else:
+            many = kind == list[str]
+            add = click.option(option, name, multiple=many, metavar=asked.metavar, help=about)
+        function = add(function)
+    return function
+
+
 def place_options(function: Callable[..., int]) -> Callable[..., int]:
     """--on and --launcher, for the verbs that start runs."""
     function = click.option(
@@ -90,6 +109,7 @@ def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     cls=RunCommand,
     groups={
         **RESOURCE_GROUPS,
+        **PROGRAM_GROUP,
         "What happens": ("after", "follow", "detach", "smoke", "dev", "dry_run"),
         "Name and output": ("name", "as_json"),
     },
@@ -110,6 +130,7 @@ def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     help="A name for the run (default: the recipe's or the script's).",
 )
 @resource_options
+@program_options
 @click.option(
     "--after",
     multiple=True,
@@ -130,7 +151,8 @@ def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 @click.option(
     "--smoke",
     is_flag=True,
-    help="On a cluster: test it in the debug queue with one step, one checkpoint, one resume.",
+    help="On a cluster: test it in the debug queue with one step, one checkpoint, one resume; "
+    "a command runs as a whole, for two minutes at most.",
 )
 @click.option(
     "--dev",
@@ -155,7 +177,7 @@ def command(
     dev: bool,
     dry_run: bool,
     as_json: bool,
-    **resources: str | None,
+    **options: Any,
 ) -> int:
     """Train a recipe, a file of settings, or any command.
 
@@ -170,7 +192,7 @@ def command(
     """
     if launcher:
         words = (*words, f"cluster.launcher={launcher}")
-    request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke, dev)
+    request = make_request(words, ctx.obj, on or allocation(), name, options, slurm, smoke, dev)
     spec = resolve(request, Path.cwd())
     if after:
         from rampup.runs.after import find_before  # it asks for states
@@ -237,6 +259,16 @@ def given_resources(options: dict[str, str | None]) -> dict[str, str]:
     return found
 
 
+def given_program(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options of [program] that were given."""
+    found: dict[str, Any] = {}
+    for key in PROGRAM_OPTIONS:
+        value = options.get(key)
+        if value is not None and value != ():
+            found[key] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
 def allocation() -> str | None:
     """The cluster whose allocation (salloc, an interactive node) this process runs in: the run uses
     what is granted already."""
@@ -256,7 +288,7 @@ def make_request(
     user_command: tuple[str, ...] | None,
     on: str | None,
     name: str | None,
-    resources: dict[str, Any],
+    options: dict[str, Any],
     slurm: tuple[str, ...],
     smoke: bool,
     dev: bool = False,
@@ -274,7 +306,8 @@ def make_request(
         target=targets[0] if targets else None,
         command=user_command,
         settings=tuple(word for word in words if "=" in word),
-        options=given_resources(resources),
+        options=given_resources(options),
+        program=given_program(options),
         slurm=slurm,
         smoke=smoke,
         dev=dev,

@@ -348,13 +348,16 @@ def list_settings(run: RunDir) -> list[tuple[str, str, str]]:
     config = run.used_config
     origins = config.get("origins", {})
     rows = []
-    for table in ("train", "checkpoint", "resources"):
+    for table in ("train", "checkpoint", "resources", "program"):
         for key, value in config.get(table, {}).items():
+            origin = origins.get(f"{table}.{key}", "")
             if table != "train" and value in (None, [], ""):
                 continue
-            name = f"checkpoint.{key}" if table == "checkpoint" else key
+            if table == "program" and origin == DEFAULT:
+                continue
+            name = f"{table}.{key}" if table in ("checkpoint", "program") else key
             shown = "none" if value is None else str(value)
-            rows.append((name, shown, origins.get(f"{table}.{key}", "")))
+            rows.append((name, shown, origin))
     return rows
 
 

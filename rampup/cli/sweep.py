@@ -16,15 +16,17 @@ from rampup.cli.compare import differ_words
 from rampup.cli.guesses import RunCommand
 from rampup.cli.options import complete_words, dry_run_option, json_option
 from rampup.cli.run import (
+    PROGRAM_GROUP,
     RESOURCE_GROUPS,
     allocation,
     make_request,
     place_options,
+    program_options,
     remember,
     resource_options,
 )
 from rampup.cli.selection import report_states, worst_exit_code
-from rampup.config.resolve import PLACE
+from rampup.config.program import PLACE
 from rampup.core import stdin
 from rampup.core.metrics import lower_is_better
 from rampup.core.spec import Share
@@ -55,6 +57,7 @@ DRY_RUN_WORDS = {
     cls=RunCommand,
     groups={
         **RESOURCE_GROUPS,
+        **PROGRAM_GROUP,
         "What happens": ("pack", "throttle", "dry_run"),
         "Name and output": ("name", "as_json"),
     },
@@ -87,6 +90,7 @@ DRY_RUN_WORDS = {
     help="On a cluster: at most N of an array at once.",
 )
 @resource_options
+@program_options
 @dry_run_option
 @json_option
 @click.pass_context
@@ -102,7 +106,7 @@ def command(
     slurm: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
-    **resources: str | None,
+    **options: Any,
 ) -> int:
     """Start one run for every combination of settings; together they are a study.
 
@@ -117,7 +121,7 @@ def command(
     """
     if launcher:
         words = (*words, f"cluster.launcher={launcher}")
-    request = make_request(words, ctx.obj, on or allocation(), name, resources, slurm, smoke=False)
+    request = make_request(words, ctx.obj, on or allocation(), name, options, slurm, smoke=False)
     points = grid.points(request, Path.cwd())
     for note in grid.find_unfilled(request, points):
         output.say(f"note: {note}")

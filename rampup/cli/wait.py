@@ -35,8 +35,9 @@ POLL_S = 0.2
 def command(
     wanted: tuple[str, ...], study: str | None, timeout: float | None, as_json: bool
 ) -> int:
-    """Wait until runs end; the exit code says how, of several that of the worst. RUN is an id or
-    its first letters, a job id, a name or a path (default: the latest run of this directory)."""
+    """Wait until runs end. The exit code says how a run ended; of several runs, how the worst did.
+    RUN is an id or its first letters, a job id, a name or a path (default: the latest run of this
+    directory)."""
     latest: tuple[str | None, ...] = (None,) if study is None else ()
     selection = select(wanted or latest, study)
     is_one = len(selection.named) == 1

@@ -47,6 +47,9 @@ class RecipeFile(Struct, frozen=True, kw_only=True):
     help: dict[str, str] = {}
 
 
+OR_OBJECT = ", or {0}=pkg.mod:Class for an object, with its own arguments as {0}.NAME=VALUE"
+
+
 def names() -> list[str]:
     return sorted(path.parent.name for path in HERE.glob("*/recipe.toml"))
 
@@ -188,7 +191,7 @@ def check_required(recipe: RecipeInfo, origins: Mapping[str, str]) -> None:
             setting = recipe.settings[key]
             raise Refused(
                 f"{recipe.name} needs {key} ({setting.help}), and it has no default",
-                f"add {key}=VALUE",
+                f"add {key}=VALUE" + (OR_OBJECT.format(key) if setting.type == "any" else ""),
             )
 
 

@@ -16,9 +16,10 @@ import msgspec
 from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
 from rampup.config.foreign import apply_config
+from rampup.config.program import fill_command, make_program
 from rampup.config.recipes import TYPES, check_required, check_settings, flatten_trainer
 from rampup.config.recipes import load as load_recipe
-from rampup.config.setting_tables import CHECKPOINT, RESOURCES, Table, read_toml
+from rampup.config.setting_tables import CHECKPOINT, PROGRAM, RESOURCES, Table, read_toml
 from rampup.config.synonyms import find_synonym
 from rampup.core.engines import NO_ENGINE, find_engine
 from rampup.core.engines.base import EngineInfo
@@ -44,6 +45,7 @@ FILE_KEYS = (
     "train",
     "checkpoint",
     "resources",
+    "program",
     "cluster",
     "trainer",
 )
@@ -60,8 +62,6 @@ SHELL = re.compile(r"(ba|da|k|z)?sh")
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*")
 STARTERS = ("torch.distributed.run", "torch.distributed.launch", "cProfile", "coverage", "pdb")
 """Modules that start a script, which has the better name."""
-PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
-"""Where the value of a setting stands in a command."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +73,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """key=value, as typed."""
     options: dict[str, str] = {}
     """Options of the command line that are settings of [resources], as text."""
+    program: dict[str, Value] = {}
+    """Options of the command line that are settings of [program]."""
     slurm: tuple[str, ...] = ()
     """--slurm KEY=VALUE, as typed."""
     on: str | None = None
@@ -107,6 +109,8 @@ def resolve(request: Request, cwd: Path, find: Callable[[str], Profile] = find_c
             settings.put(key, value, file.name if file else "")
     for key, text in request.options.items():
         tables["resources"].put_text(key, text, f"--{key.replace('_', '-')}")
+    for key, given_value in request.program.items():
+        tables["program"].put(key, given_value, f"--{key.replace('_', '-')}")
     if request.smoke:
         apply_smoke(tables, cluster, request.options)
     if request.slurm:
@@ -201,25 +205,6 @@ def recipe_name(request: Request, table: Mapping[str, Any], file: Path | None) -
     return str(name)
 
 
-def fill_command(
-    command: tuple[str, ...], settings: Sequence[str], own: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """{key} becomes the value of that setting, as it was typed; any other brace is the command's
-    own."""
-    typed = {
-        key: text for key, equals, text in (each.partition("=") for each in settings) if equals
-    }
-    texts = {key: write_value(value) for key, value in own.items()} | typed
-    return tuple(PLACE.sub(lambda found: texts.get(found[1], found[0]), word) for word in command)
-
-
-def write_value(value: Any) -> str:
-    """Return a value of a file as it would be typed."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 def make_tables(recipe: RecipeInfo | None, profile: Profile) -> dict[str, Table]:
     train = Table("train", recipe.settings if recipe else {}, free=bool(recipe and recipe.free))
     train.aliases = recipe.aliases if recipe else {}
@@ -228,6 +213,7 @@ def make_tables(recipe: RecipeInfo | None, profile: Profile) -> dict[str, Table]
         "train": train,
         "checkpoint": Table("checkpoint", CHECKPOINT),
         "resources": Table("resources", RESOURCES),
+        "program": Table("program", PROGRAM),
         "cluster": site,
     }
 
@@ -375,6 +361,7 @@ def make_spec(
     if resources.time is not None:
         parse_time_limit_s(resources.time)  # refuse now what the launcher could not read
     check_every(kind, tables["checkpoint"])
+    program = make_program(kind, tables["program"], request.settings, table)
     name = clean_name(request.name or table.get("name") or default_name(request, recipe, command))
     return RunSpec(
         name=f"{name}-dev" if request.dev else name,
@@ -383,6 +370,7 @@ def make_spec(
         command=command,
         train=tables["train"].values,
         checkpoint=tables["checkpoint"].values,
+        program=program,
         resources=resources,
         cluster=cluster,
         origins={

@@ -1,9 +1,9 @@
 """Tables of settings: read from TOML, and filled layer by layer, each value with its origin.
 
-[checkpoint] is declared here, [resources] in core/resources.py; the keys of [train] come from the
-engine and the recipe. A value of a file is checked with `check_value`, text of the command line is read with
-`parse_value`. An unknown key is answered with the setting that other tools call by that name.
-resolve.py, recipes.py and clusters.py call this.
+[checkpoint] is declared here, [resources] in core/resources.py, [program] in core/program.py; the
+keys of [train] come from the engine and the recipe. A value of a file is checked with `check_value`,
+text of the command line is read with `parse_value`. An unknown key is answered with the setting that
+other tools call by that name. resolve.py, recipes.py and clusters.py call this.
 """
 
 import math
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.config.synonyms import find_synonym
+from rampup.core.program import Program
 from rampup.core.resources import Resources, describe_settings
 from rampup.core.spec import Setting, Value
 from rampup.errors import Refused, nearest
@@ -26,6 +27,7 @@ CHECKPOINT = {
     "keep": Setting("int", 2, "how many of the newest to keep, in addition to the best", low=2),
 }
 RESOURCES = describe_settings(Resources)
+PROGRAM = describe_settings(Program)
 
 PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),

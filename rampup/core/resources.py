@@ -8,7 +8,7 @@ runs/resume.py what another cluster does not get, tools/reference.py the page of
 
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
@@ -148,12 +148,18 @@ def describe_settings(record: type[Struct]) -> dict[str, Setting]:
     """Return the settings that the fields of a record declare, in their order."""
     found: dict[str, Setting] = {}
     for name, kind, asked, default in list_declared(record):
-        optional = isinstance(kind, types.UnionType)
+        optional = get_origin(kind) in (types.UnionType, Union)
         plain = (
             next(part for part in get_args(kind) if part is not type(None)) if optional else kind
         )
+        choices = get_args(plain) if get_origin(plain) is Literal else ()
         found[name] = Setting(
-            _name_type(plain), default, asked.help, low=asked.low, optional=optional
+            _name_type(str if choices else plain),
+            default,
+            asked.help,
+            choices=choices,
+            low=asked.low,
+            optional=optional,
         )
     return found
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from rampup.core.declared import Every, Setting, SettingType, Value
+from rampup.core.program import Program, parse_lead_s
 from rampup.core.resources import Resources
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Every",
     "FunctionInfo",
     "Needs",
+    "Program",
     "RecipeInfo",
     "Resources",
     "RunSpec",
@@ -242,8 +244,16 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     function: FunctionInfo | None = None
     after: tuple[Before, ...] = ()
     """The runs that must have completed before this one begins."""
+    program: Program = Program()
+    """The table [program]: what a command is asked for that does not import rampup."""
     as_at_home: bool = False
     """A command that nobody asked to be a rank: it gets none of the variables of torchrun."""
+
+    @property
+    def lead_s(self) -> int:
+        """How many seconds before the time limit the ranks are asked to stop."""
+        stop_lead = self.program.stop_lead
+        return parse_lead_s(stop_lead) if stop_lead else self.resources.lead_s
 
     @property
     def needs_rampup(self) -> bool:

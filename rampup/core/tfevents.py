@@ -2,8 +2,9 @@
 hand.
 
 runtime/telemetry/tensorboard.py writes them while a job runs, export/tensorboard.py from the rows
-of an old run. Pure functions from values to bytes: no file is opened here, and neither TensorFlow
-nor TensorBoard has to be installed where a job runs.
+of an old run; runtime/watch/files.py reads those of other people's programs. Pure functions between
+values and bytes: no file is opened here, and neither TensorFlow nor TensorBoard has to be installed
+where a job runs.
 
 Field numbers are those of event.proto, summary.proto, tensor.proto, graph.proto and of the plugins
 hparams, pr_curves and text.
@@ -20,8 +21,8 @@ from rampup.core.metrics import to_float
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 """How a field is stored."""
-FLOAT, STRING = 1, 7
-"""DT_FLOAT and DT_STRING, types of a tensor."""
+FLOAT, DOUBLE, STRING = 1, 2, 7
+"""DT_FLOAT, DT_DOUBLE and DT_STRING, types of a tensor."""
 NO_TENSOR = b"\x08\x01\x12\x02\x12\x00"
 """A vector of no floats: some summaries are only metadata, but loaders want a value."""
 STARTED, SUCCESS = 1, 1
@@ -124,20 +125,30 @@ def single(value: float) -> bytes:
 
 def read_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the fields of a message that are bytes, text or messages themselves."""
+    for place, kind, content, _ in read_all_fields(data):
+        if kind == LENGTH:
+            yield place, content
+
+
+def read_all_fields(data: bytes) -> Iterator[tuple[int, int, bytes, int]]:
+    """Yield the place, the kind, the bytes and the whole number of every field of a message."""
     at = 0
     while at < len(data):
         key, at = _read_varint(data, at)
-        kind = key & 7
+        kind, content, value = key & 7, b"", 0
         if kind == VARINT:
-            _, at = _read_varint(data, at)
+            value, at = _read_varint(data, at)
         elif kind == LENGTH:
             length, at = _read_varint(data, at)
-            yield key >> 3, data[at : at + length]
+            content = data[at : at + length]
             at += length
         elif kind in (EIGHT_BYTES, FOUR_BYTES):
-            at += 8 if kind == EIGHT_BYTES else 4
+            size = 8 if kind == EIGHT_BYTES else 4
+            content = data[at : at + size]
+            at += size
         else:
             raise ValueError(f"{kind} is not a kind of field")
+        yield key >> 3, kind, content, value
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -319,3 +330,53 @@ def is_picture(record: bytes) -> bool:
 def _plugin_name(metadata: bytes) -> bytes:
     data = next((content for place, content in read_fields(metadata) if place == 1), b"")
     return next((content for place, content in read_fields(data) if place == 1), b"")
+
+
+# reading scalars ----------------------------------------------------------------------------------
+
+
+def read_scalars(record: bytes) -> tuple[int, list[tuple[str, float]]]:
+    """Return the step of an event and its scalars, whether they are simple values, as torch writes
+    them, or tensors, as TensorFlow does."""
+    step, found = 0, []
+    for place, kind, content, value in read_all_fields(record):
+        if place == 2 and kind == VARINT:
+            step = value if value < 1 << 63 else value - (1 << 64)
+        elif place == 5:
+            for inner, summary in read_fields(content):
+                scalar = _read_value(summary) if inner == 1 else None
+                if scalar is not None:
+                    found.append(scalar)
+    return step, found
+
+
+def _read_value(summary: bytes) -> tuple[str, float] | None:
+    """Return the tag and the number of one value of a summary; None for pictures and the like."""
+    tag, number, plugin = "", None, b"scalars"
+    for place, kind, content, _ in read_all_fields(summary):
+        if place == 1:
+            tag = content.decode("utf-8", "replace")
+        elif place == 2 and kind == FOUR_BYTES:
+            (number,) = struct.unpack("<f", content)
+        elif place == 8:
+            number = _read_tensor(content)
+        elif place == 9:
+            plugin = _plugin_name(content) or plugin
+    if number is None or not tag or plugin != b"scalars":
+        return None
+    return tag, number
+
+
+def _read_tensor(tensor: bytes) -> float | None:
+    """Return the number of a tensor that holds one float or double; None for any other."""
+    kind, numbers = 0, b""
+    for place, _, content, value in read_all_fields(tensor):
+        if place == 1:
+            kind = value
+        elif place in (4, 5, 6):  # its bytes, floats, or doubles
+            numbers = content
+    if kind == FLOAT and len(numbers) == 4:
+        return float(struct.unpack("<f", numbers)[0])
+    if kind == DOUBLE and len(numbers) == 8:
+        return float(struct.unpack("<d", numbers)[0])
+    return None

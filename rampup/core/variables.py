@@ -26,7 +26,7 @@ OF_A_RANK = {
     "GLOO_SOCKET_IFNAME": "the network interface that reaches rank 0, unless you set it",
     "RAMPUP_RUN_DIR": "the directory of the run",
     "RAMPUP_ATTEMPT": "the number of the attempt",
-    "RAMPUP_STARTED": "when the attempt began, in seconds since 1970",
+    "RAMPUP_STARTED": "when the attempt began, in seconds since 1970: the same on every rank",
     "RAMPUP_NODE": "the name of the node, as the scheduler calls it",
     "RAMPUP_STOP_AT": "when the ranks should save and stop, in seconds since 1970; empty if nobody knows",
 }

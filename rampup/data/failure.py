@@ -52,7 +52,10 @@ def _find_failing(
 
 def _file_of(reader: SampleReader, index: int) -> str:
     """Return the file of a sample, where each sample has one."""
-    files = reader.files()
+    try:
+        files = list(reader.files())
+    except Exception:  # what it reads has failed: nothing that it says about it is needed
+        return ""
     return f" ({files[index]})" if 0 <= index < len(files) == len(reader) else ""
 
 

@@ -219,7 +219,10 @@ class ReadAhead:
         try:
             self._reader.read(indices, arrays)
         except BaseException as error:
-            batch.error = describe_failure(error, self._reader, indices, arrays)
+            found = error
+            with contextlib.suppress(BaseException):  # somebody waits for this batch
+                found = describe_failure(error, self._reader, indices, arrays)
+            batch.error = found
 
 
 def default_readers(cpus: int) -> int:

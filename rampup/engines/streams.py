@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from rampup.data.read_ahead import ReadAhead, default_readers
-from rampup.data.reader import SampleReader
+from rampup.data.reader import Field, SampleReader
 from rampup.data.staging.copies import Copies
 from rampup.data.staging.decoded import DecodedReader
 from rampup.data.staging.place import NotStaged, Place, find_disk
@@ -22,6 +22,7 @@ from rampup.runtime.job import Job
 from rampup.runtime.storage import StorageError, say
 
 MB = 1_000_000
+SETS = ("training", "validation")
 READ_AHEAD_MB = 256
 """For a run of an older version, which does not have the setting."""
 
@@ -34,17 +35,36 @@ def open_readers(found: Sequence[Any], job: Job, cpus: int) -> list[ReadAhead | 
     """
     settings = job.settings
     streamed = [isinstance(each, SampleReader) for each in found]
+    for each, is_streamed in zip(found, streamed, strict=True):
+        if is_streamed:
+            check_fields(each)
     most_bytes = settings.get("read_ahead", READ_AHEAD_MB) * MB // sum(streamed)
     readers = settings.get("readers") or default_readers(cpus)
     staging = open_staging(job)
     opened: list[ReadAhead | None] = [None, None]
-    for place, name in enumerate(("training", "validation")):
+    for place, name in enumerate(SETS):
         if streamed[place]:
             reader = staging.stage(found[place], name) if staging else found[place]
             opened[place] = ReadAhead(reader, readers, most_bytes)
-    ahead = [each for each in opened if each]
+    ahead = [each for each in opened if each is not None]
     job.leaving.append(partial(leave, job, ahead, staging, time.monotonic()))
+    for each, reader, name in zip(opened, found, SETS, strict=True):
+        if each is not None and len(each) == 0:
+            raise RampupError(
+                f"{type(reader).__name__} has no {name} samples",
+                "check the folder and the pattern that its files are listed with",
+            )
     return opened
+
+
+def check_fields(reader: SampleReader) -> None:
+    """Refuse a reader that does not say what it reads."""
+    fields = getattr(reader, "fields", ())
+    if not fields or not all(isinstance(field, Field) for field in fields):
+        raise RampupError(
+            f"{type(reader).__name__} does not say what a sample consists of",
+            "give the class fields = (Field(shape, dtype), ...)",
+        )
 
 
 def leave(
@@ -109,7 +129,7 @@ class Staging:
             return reader
         reader.copy_of = copies.path_of
         self._stages.append(copies)
-        if not reader.files() and self._job.context.rank == 0:
+        if not list(reader.files()) and self._job.context.rank == 0:
             say(f"note: {type(reader).__name__} names no files to stage: decode=true needs none")
         return reader
 

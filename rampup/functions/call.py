@@ -22,12 +22,10 @@ from typing import Any, NamedTuple
 
 from rampup.core.spec import FunctionInfo
 from rampup.errors import Refused
-from rampup.rundir.results import dumps, is_plain
+from rampup.rundir.pickles import DEEPEST, describe_error, dumps, find_fault, find_part
+from rampup.rundir.results import is_plain
 
 MAIN = "__main__"
-TOO_DEEP = "it is nested too deeply"
-DEEPEST = 3
-"""So far a name that can't be pickled is followed through functions that call each other."""
 
 
 class PackedCall(NamedTuple):
@@ -166,7 +164,7 @@ def refuse_unpicklable(
     for found in (*given, *name_variables(function, name)):
         why = find_fault(found.value)
         if why:
-            part, why = find_part(found.value, why) if why != TOO_DEEP else ("", why)
+            part, why = find_part(found.value, why)
             hint = "create it inside the function, or pass what it is made from"
             return Refused(
                 f"{found.kind} `{found.name}{part}`{found.of} can't be sent to the ranks: {why}",
@@ -224,36 +222,3 @@ def name_variables(function: Any, user: str, depth: int = DEEPEST) -> Iterator[N
         if inspect.isfunction(value) and depth > 0 and value is not inner:
             yield from name_variables(value, key, depth - 1)
         yield Named("variable", key, value, f", which {user}() uses,")
-
-
-def find_fault(value: Any) -> str:
-    try:
-        dumps(value)
-    except Exception as error:
-        return describe_error(error)
-    return ""
-
-
-def find_part(value: Any, why: str, depth: int = DEEPEST) -> tuple[str, str]:
-    """Return which part of a value is at fault, as Python would write it after the value's name."""
-    for part, each in list_parts(value) if depth > 0 else ():
-        fault = find_fault(each)
-        if fault:
-            further, fault = find_part(each, fault, depth - 1)
-            return part + further, fault
-    return "", why
-
-
-def list_parts(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        yield from ((f"[{key!r:.40}]", each) for key, each in value.items())
-    elif isinstance(value, list | tuple):
-        yield from ((f"[{index}]", each) for index, each in enumerate(value))
-    elif not isinstance(value, type) and not inspect.isroutine(value):
-        yield from ((f".{key}", each) for key, each in getattr(value, "__dict__", {}).items())
-
-
-def describe_error(error: Exception) -> str:
-    if isinstance(error, RecursionError) or "recursion" in str(error).lower():
-        return TOO_DEEP
-    return str(error).partition("\n")[0]

@@ -181,17 +181,25 @@ def describe_failure(run: RunDir, state: State) -> RunFailed:
     errors = attempt.errors() if attempt is not None else []
     mine = [each for each in errors if each.get("rank") == state.failed_rank]
     error: Record = mine[0] if mine and state.name == "failed" else {}
-    where = ""
-    if error.get("file"):
-        where = f" ({os.path.basename(error['file'])}, line {error.get('line')})"
     failed = RunFailed(
-        f"run {run.id} {state.name}: {state.cause or 'cause unknown'}{where}",
+        f"run {run.id} {state.name}: {state.cause or 'cause unknown'}{describe_place(error)}",
         error.get("hint") or f"rampup why {run.id}",
         run=run.id,
         state=state.name,
         rank=state.failed_rank,
         error=error,
     )
-    if failed.traceback:
+    is_explained = bool(error.get("hint")) and not failed.file
+    if failed.traceback and not is_explained:  # one with a hint and no line has only our frames
         failed.add_note(f"rank {failed.rank}:\n{failed.traceback.rstrip()}")
     return failed
+
+
+def describe_place(error: Record) -> str:
+    """Return the line of an error in words. A cell of a notebook has a file that nobody knows."""
+    file, line = error.get("file"), error.get("line")
+    if not file:
+        return ""
+    if "/ipykernel_" in file:
+        return f" (line {line} of a notebook cell)"
+    return f" ({os.path.basename(file)}, line {line})"

@@ -133,6 +133,7 @@ def check_arguments(
         raise UsageError(
             f"rampup.launch needs a function, not {function!r:.60}", "rampup.launch(train, np=2)"
         )
+    refuse_unfinished(function)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a function written in C
@@ -150,6 +151,21 @@ def check_arguments(
         known = [key for key in kwargs if key not in signature.parameters]
         hint = nearest(known[0], [*OPTIONS, *signature.parameters]) if known else ""
         raise UsageError(f"{name}{signature} can't be called so: {error}", hint) from None
+
+
+def refuse_unfinished(function: Callable[..., Any]) -> None:
+    """Refuse a function whose call runs none of its lines."""
+    inner = find_inner(function)
+    if inspect.iscoroutinefunction(inner):
+        raise UsageError(
+            f"{describe(inner)} is an async function: a call of it only makes a coroutine",
+            "launch a function that calls asyncio.run() on it",
+        )
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise UsageError(
+            f"{describe(inner)} is a generator function: a call of it runs none of its lines",
+            "launch a function that collects what it yields, and returns a list",
+        )
 
 
 def count_tasks_per_node(options: Mapping[str, Any]) -> int:

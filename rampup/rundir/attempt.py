@@ -202,7 +202,8 @@ class AttemptDir:
         return found[-1] if found else None
 
     def resume_step(self) -> int:
-        """Return the step from which this attempt resumed; 0 when it began anew."""
+        """Return the step from which this attempt resumed; 0 when it began anew, or -1 where its steps
+        count from 0."""
         resumed = self.event("resumed") if self.number > 1 else None
         return int(resumed.get("step", 0)) if resumed else 0
 

@@ -104,7 +104,8 @@ def read_attempt(attempt: AttemptDir) -> Attempt:
         for row in words
         if (step := get_number(row, "step")) is not None
     ]
-    first, furthest = int(resumed.get("step", 0)) if resumed else 0, max(known, default=(0, 0.0))
+    first = max(0, int(resumed.get("step", 0))) if resumed else 0
+    furthest = max(known, default=(0, 0.0))
     times = [t for row in (*words, *events[-1:]) if (t := get_moment(row, "t")) is not None]
     start = get_moment(resumed or find_last_event(events, "start") or read_first_row(attempt), "t")
     exact = resumed.get("exact") if resumed else None

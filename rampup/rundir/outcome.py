@@ -48,6 +48,8 @@ def conclude(attempt: AttemptDir, codes: Collection[int]) -> Outcome:
     word = attempt.read_again()
     if word == "asked" or (START_AGAIN in codes and word != "stop"):
         return Outcome("again", exit_code=START_AGAIN)
+    if word == "timeout":
+        return Outcome("timeout", cause="the time limit was reached")
     if word:
         return Outcome("cancelled", exit_code=0, cause="stopped gracefully, on request")
     return Outcome("completed", exit_code=0)

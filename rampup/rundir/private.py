@@ -76,9 +76,13 @@ def key_file() -> Path:
 
 
 def make_key() -> None:
-    """Make this user's key, unless there is one."""
+    """Make this user's key, unless there is one. One that can't be used is refused now, not when a
+    run has ended."""
     file = key_file()
     if file.exists():
+        if read_key() is None:
+            hint = f"rm {file}: rampup makes a new one, and no longer loads pickles of older runs"
+            raise Refused(f"{file} is damaged: it has not {KEY_BYTES} bytes", hint)
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,11 +14,14 @@ from typing import Any, BinaryIO
 from rampup.errors import RampupError, Refused
 from rampup.rundir import private
 from rampup.rundir.attempt import AttemptDir
+from rampup.rundir.pickles import describe_error, dumps, find_part
 
 PLAIN = (type(None), bool, int, float, str)
 MARK = "$"
 """Begins the one key of a table that stands for something else than a dict."""
 PICKLE = "pickle"
+MOST_BITS = 14_000
+"""Python refuses to write longer integers as text, and to read them."""
 
 
 class CannotTravel(RampupError):
@@ -78,7 +81,7 @@ def _place(attempt: AttemptDir, run_id: str) -> str:
 
 def _encode(value: Any, arrays: list[Any]) -> Any:
     """Return the value as JSON holds it. Exact types only: a subclass has more to it."""
-    if type(value) in PLAIN:
+    if type(value) in PLAIN and not (type(value) is int and value.bit_length() > MOST_BITS):
         return value
     if type(value) is list:
         return [_encode(each, arrays) for each in value]
@@ -162,19 +165,11 @@ def _write_pickle(attempt: AttemptDir, run_id: str, value: Any) -> dict[str, str
     try:
         content = dumps(value)
     except Exception as error:
+        part, why = find_part(value, describe_error(error))
+        what = f"and `result{part}` in it" if part else "which"
         raise CannotTravel(
-            f"the function returned a {kind}, which can't be sent back: {error}",
+            f"the function returned a {kind}, {what} can't be sent back: {why}",
             "return numbers, text, lists, dicts or numpy arrays",
         ) from None
     private.write(attempt.result_pickle_file, lambda file: file.write(content))
     return {"format": PICKLE, "signature": private.sign(key, _place(attempt, run_id), content)}
-
-
-def dumps(value: Any) -> bytes:
-    """Pickle a value: by cloudpickle where it is installed, which takes code along."""
-    try:
-        import cloudpickle
-    except ImportError:
-        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    found: bytes = cloudpickle.dumps(value)
-    return found

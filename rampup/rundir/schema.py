@@ -111,10 +111,10 @@ RESOURCES: Schema = {
 }
 CONFIG: Schema = {
     **dict.fromkeys(("name", "kind", "cwd"), is_text),
-    **dict.fromkeys(("recipe", "engine", "entry", "folder"), optional(is_text)),
+    **dict.fromkeys(("recipe", "engine", "entry", "folder", "watcher"), optional(is_text)),
     **dict.fromkeys(("command", "argv"), is_text_list),
     **dict.fromkeys(("builtin", "smoke"), is_flag),
-    **dict.fromkeys(("train", "checkpoint", "origins"), is_table),
+    **dict.fromkeys(("train", "checkpoint", "program", "origins"), is_table),
     "time_s": optional(is_number),
     "after": is_table_list,
     "resources": RESOURCES,

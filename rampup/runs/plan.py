@@ -2,6 +2,7 @@
 before anything runs. diagnose/preflight.py checks a plan; only a checked one becomes a run.
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,8 @@ def make_config(
         "time_s": parse_time_limit_s(limit) if limit else None,
         "train": spec.train,
         "checkpoint": spec.checkpoint,
+        "program": to_builtins(spec.program),
+        "watcher": sys.executable if spec.kind == "command" else None,
         "resources": to_builtins(spec.resources),
         "cluster": to_builtins(spec.cluster),
         "origins": spec.origins,

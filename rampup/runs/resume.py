@@ -27,6 +27,7 @@ from rampup.core.resources import list_asked
 from rampup.core.spec import (
     Cluster,
     FunctionInfo,
+    Program,
     RecipeInfo,
     Resources,
     RunSpec,
@@ -101,6 +102,7 @@ def build_spec(
         command=tuple(config["command"]),
         train=config["train"],
         checkpoint=config.get("checkpoint", {}),
+        program=msgspec.convert(config.get("program", {}), Program),
         resources=msgspec.convert(resources.values, Resources),
         cluster=cluster,
         origins={**config["origins"], **asked},
@@ -150,6 +152,8 @@ def rewrite(run: RunDir, checked: CheckedPlan, take: Take | None) -> str:
     if spec.cluster.name != config["cluster"]["name"]:
         changed["cluster"] = spec.cluster.name
     run.record("resumed", code="current" if take is not None else "submitted", changed=changed)
+    if take is not None and spec.function is not None and spec.function.by == "value":
+        return "the function stays as it was launched; only modules that it imports are today's"
     version = run.run.get("rampup")
     if not builtin or version == __version__:
         return ""

@@ -228,10 +228,12 @@ def _typed_words(config: Record, origins: Record) -> list[str]:
             words += [origin] if origin not in words else []
         elif origin == "command line":
             words.append(f"{key if table == 'train' else name}={_as_typed(value)}")
+        elif origin.startswith("--") and value is True:  # a flag
+            words.append(origin)
         elif origin.startswith("--"):
-            each = value if origin == "--slurm" else [_as_typed(value)]
-            pairs = [(origin,)] if value is True else [(origin, one) for one in each]
-            words += [word for pair in pairs for word in pair]
+            is_repeated = origin == "--slurm" or table == "program"
+            each = value if is_repeated and isinstance(value, list) else [_as_typed(value)]
+            words += [word for one in each for word in (origin, one)]
     return words
 
 

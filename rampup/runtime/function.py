@@ -10,6 +10,7 @@ import linecache
 import pickle
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +27,7 @@ from rampup.rundir.results import write_result
 from rampup.runtime import failure
 from rampup.runtime.context import read_context
 from rampup.runtime.quick_exit import exit_now
+from rampup.runtime.storage import guard_writes
 
 TERMINATED = 128 + signal.SIGTERM
 """How rampup.init() lets a rank end that gets SIGTERM and does not look at should_stop."""
@@ -43,6 +45,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m rampup.runtime.function RUN_DIR", file=sys.stderr)
         return 2
+    sys.excepthook = print_exception
     run, context = RunDir(Path(arguments[0]).absolute()), read_context()
     attempt = run.attempt(context.attempt)
     try:
@@ -52,12 +55,15 @@ def main(arguments: list[str]) -> int:
     try:
         value = call.function(*call.args, **call.kwargs)
     except SystemExit as asked:
-        return end_as_asked(asked, attempt, context.rank)
+        if asked.code not in (None, 0):
+            return end_as_asked(asked, attempt, context.rank)
+        value = None
     except BaseException as error:
         return report_exception(error, attempt, context.rank)
     if context.rank == 0:
         try:
-            write_result(attempt, run.id, value)
+            with guard_writes(attempt.result_file):
+                write_result(attempt, run.id, value)
         except Exception as error:
             return failure.report_failure(error, attempt, context.rank)
     return 0
@@ -107,12 +113,8 @@ def check_versions(info: FunctionInfo) -> None:
 
 
 def end_as_asked(asked: SystemExit, attempt: AttemptDir, rank: int) -> int:
-    """Return the exit code of a function that called sys.exit(). One that is not 0 is a failure with
-    a line, but a rank that was ended because another one failed has nothing to report."""
-    if asked.code in (None, 0):
-        if rank == 0:
-            write_result(attempt, RunDir(attempt.path.parent.parent).id, None)
-        return 0
+    """Return the exit code of a function that called sys.exit() with another one than 0. That is a
+    failure with a line, but a rank that was ended because another one failed has nothing to report."""
     if asked.code == TERMINATED:
         return TERMINATED
     report_exception(asked, attempt, rank)
@@ -125,11 +127,17 @@ def report_exception(error: BaseException, attempt: AttemptDir, rank: int) -> in
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next  # the function's own frames
     failure.record_failure(error, attempt, rank)
-    if isinstance(error, Superseded | RampupError) and sys.excepthook is sys.__excepthook__:
+    if isinstance(error, Superseded | RampupError) and sys.excepthook is print_exception:
         return failure.report_failure(error, attempt, rank)
     # rampup.init() has put its hook here: it ends the run's own records, and prints
     sys.excepthook(type(error), error, error.__traceback__)
     return 1
+
+
+def print_exception(*error: Any) -> None:
+    """Print a traceback with the lines of a notebook's cells, which Python's own hook does not have:
+    it reads files only."""
+    traceback.print_exception(*error)
 
 
 if __name__ == "__main__":

@@ -35,10 +35,12 @@ def children() -> list[int]:
     return found
 
 
-def kill_all_children() -> None:
-    """Kill and reap until no child is left: a killed child hands its own children up to us."""
+def kill_all_children(spared: int = 0) -> None:
+    """Kill and reap until no child is left but `spared`: a killed child hands its own children up
+    to us."""
     while True:
-        pids = children() if sys.platform.startswith("linux") else []
+        found = children() if sys.platform.startswith("linux") else []
+        pids = [pid for pid in found if pid != spared]
         if not pids:
             return
         for pid in pids:

@@ -20,13 +20,15 @@ from typing import Any
 
 from rampup import after, rank
 from rampup.core import processes, software
+from rampup.core.program import parse_lead_s
 from rampup.errors import RampupError
 from rampup.rundir.files import AttemptDir, RunDir
 from rampup.rundir.outcome import Outcome, add_cause, conclude
-from rampup.rundir.records import overwrite, write_reserved
+from rampup.rundir.records import Record, overwrite, write_reserved
 from rampup.runtime import guardian
 from rampup.runtime.environment import environment_of
 from rampup.runtime.telemetry.sampler import Sampler
+from rampup.runtime.watch.watch import Started, start_watcher
 
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PORT_RETRIES = 3
@@ -62,6 +64,16 @@ class Ranks:
         self.codes: dict[int, int] = {}
         self.env: dict[str, str] = {}
         self.kill_at: float | None = None
+        self.stop_at: float | None = None
+        """When a program gets the signal that it asked for."""
+        self.watcher: Started | None = None
+        """Of a command: the process that reads its metrics."""
+
+    def end_watcher(self) -> None:
+        """Let the watcher take its last look: nothing below it is killed before."""
+        if self.watcher is not None:
+            self.watcher.end()
+            self.watcher = None
 
     def start(self, port_retry: int) -> None:
         self.codes.clear()
@@ -87,8 +99,11 @@ class Ranks:
         python = (sys.executable, "-I", "-S")  # the standard library is enough, and starts sooner
         options = [f"--{name}={value}" for name, value in facts.items()]
         # a code 85 would be a failure to mpirun
-        if self.ranks_by and self.run.config["kind"] != "engine":
+        stop_signal = self.run.config.get("program", {}).get("stop_signal")
+        if (self.ranks_by and self.run.config["kind"] != "engine") or stop_signal:
             options.append("--stay")
+        if stop_signal and self.stop_at is not None:
+            options.append(f"--stop-at={self.stop_at}")
         rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
         watch = self._contact(number, port_retry)
         guard = [*python, guardian.__file__, str(os.getpid()), *watch]
@@ -191,11 +206,20 @@ def set_up(ranks: Ranks) -> Outcome | None:
     return None
 
 
+def find_lead_s(config: Record) -> float:
+    """Return how long before the time limit a program gets its signal."""
+    asked = config.get("program", {}).get("stop_lead")
+    lead_s = parse_lead_s(asked) if asked else config["resources"].get("lead_s", 0)
+    return min(lead_s, config["time_s"] / 4)  # type: ignore[no-any-return]
+
+
 def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
     for retry in range(PORT_RETRIES):
         ranks.start(retry)
         outcome = watch(ranks, deadline)
-        guardian.kill_all_children()
+        if outcome is None or not ranks.attempt.port_taken_file.exists():
+            ranks.end_watcher()
+        guardian.kill_all_children(spared=ranks.watcher.pid if ranks.watcher else 0)
         if outcome is None:
             return conclude(ranks.attempt, ranks.codes.values())
         if outcome.name != "failed" or not ranks.attempt.port_taken_file.exists():
@@ -276,9 +300,14 @@ def attempt_once(ranks: Ranks, deadline: float | None, restarts_left: int, words
         **processes.identify(os.getpid()),
     }
     write_reserved(attempt.facts_file, facts)
+    if ranks.run.config.get("kind") == "command":  # before any thread is started
+        ranks.watcher = start_watcher(ranks.run, attempt.number, started)
     sampler = Sampler(attempt.system_file(processes.host()), pids=ranks.pids)
     sampler.start()
+    if deadline is not None:
+        ranks.stop_at = deadline - find_lead_s(ranks.run.config)
     outcome = set_up(ranks) or run_ranks(ranks, deadline)
+    ranks.end_watcher()
     if outcome.name == "again" and restarts_left <= 0:
         cause = "it asked to be started again (code 85) more often than resources.requeues allows"
         outcome = Outcome("failed", exit_code=rank.AGAIN, cause=cause)

@@ -142,6 +142,10 @@ class Scheduler:
     """Its name as people write it."""
     launchers: ClassVar[tuple[str, ...]]
     """The launchers that can work inside what it grants."""
+    signals_programs: ClassVar[bool] = False
+    """Whether a command gets the signal that it asks for before it must end."""
+    restarts_at_limit: ClassVar[bool] = False
+    """Whether a run whose time is over starts again by itself."""
     is_here: ClassVar[bool] = False
     """Whether its runs are processes of this machine, so that what this machine has decides."""
     driven_here: ClassVar[bool] = False

@@ -28,7 +28,7 @@ class Local(Scheduler):
     name = "local"
     title = "this machine"
     launchers = ("spawn", "mpirun")
-    is_here = driven_here = can_wait = True
+    is_here = driven_here = can_wait = signals_programs = True
 
     def render_command(self, spec: RunSpec, run_dir: Path) -> Command:
         from rampup.launchers import find_launcher  # only for a run that starts

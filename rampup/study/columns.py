@@ -29,6 +29,8 @@ OWN = ("id", "name", "state", "attempts", "ranks", "created", "took", "age")
 """Columns of the list itself."""
 BARE = ("metrics", "resources", "train")
 """Tables whose names need no dot; the later wins."""
+VALIDATED = ("val_", "val/", "valid_", "valid/", "eval_", "eval/")
+"""Beginnings of the names of what a validation measures."""
 DIFFERING = ("train", "checkpoint", "resources")
 GROUPS = {"train": "settings"}
 """What people call a table."""
@@ -91,7 +93,7 @@ def headline(metrics: Iterable[Record], monitors: Iterable[Any]) -> str | None:
     a loss."""
     there = dict.fromkeys(key for row in metrics for key in row if key not in NOT_METRICS)
     asked = [name for name in monitors if isinstance(name, str) and name in there]
-    tested = sorted(key for key in there if key.startswith("val_"))
+    tested = sorted(key for key in there if key.startswith(VALIDATED))
     return next(iter([*asked, *tested, *sorted(key for key in there if "loss" in key)]), None)
 
 

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from rampup.config.clusters import Profile
 from rampup.config.clusters import find as find_cluster
+from rampup.config.program import PLACE
 from rampup.config.recipes import HERE as BUILTIN_RECIPES
-from rampup.config.resolve import PLACE, Request, resolve
+from rampup.config.resolve import Request, resolve
 from rampup.core.spec import RunSpec, Value
 from rampup.errors import RampupError, Refused, UsageError, nearest
 

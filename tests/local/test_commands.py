@@ -200,3 +200,11 @@ def test_a_closed_pipe_does_not_end_the_run(cli) -> None:
     assert done.stdout == "0\n"
     assert "the run continues" in done.stderr
     assert (cli.cwd / "done").exists() and cli.json("show")["state"] == "completed"
+
+
+def test_all_ranks_have_the_same_start_time(cli) -> None:
+    script = cli.script("import os; print(os.environ['RAMPUP_STARTED'])")
+    made = cli.run_command("python", script, options=("--tasks-per-node=2",))
+    logs = [RunDir(made["dir"]).attempt(1).rank_log(rank).read_text() for rank in (0, 1)]
+    assert logs[0] == logs[1]
+    assert float(logs[0]) > 1.7e9

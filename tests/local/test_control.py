@@ -1,6 +1,7 @@
 """Starting, watching, stopping: from another terminal, after the terminal is gone, and with
 Ctrl-C."""
 
+import functools
 import json
 import os
 import signal
@@ -73,7 +74,9 @@ def test_ctrl_c_cancels_cleanly(cli, eventually) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_from_elsewhere_is_not_ctrl_c(cli, number: signal.Signals) -> None:
-    running = cli.start("run", "--", "sh", "-c", "echo begun; exec sleep 60")
+    heard = functools.partial(signal.signal, number, signal.SIG_DFL)  # also below nohup
+    words = ("run", "--", "sh", "-c", "echo begun; exec sleep 60")
+    running = cli.start(*words, preexec_fn=heard)
     assert running.stdout is not None and running.stdout.readline() == "begun\n"
     running.send_signal(number)
     _, err = running.communicate(timeout=45)

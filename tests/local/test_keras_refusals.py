@@ -125,7 +125,7 @@ def test_keras_3_is_switched_on(cli: Cli, tmp_path: Path, word: str) -> None:
         (f"ionosphere predict={'1,' * 33}nan", "predict: nan is not a number"),
         ("ionosphere hidden=[10,-8]", "hidden=[10, -8]: widths are whole numbers above 0"),
         ("ionosphere test_size=1.0", "test_size=1.0: it must be a fraction of the rows"),
-        ("questions csv=$(id)'x\n.csv", "csv=$(id)'x\n.csv: there is no such file"),
+        ("questions csv=$(id)'x\n.csv", r"csv=$(id)'x\x0a.csv: there is no such file"),
         ("questions csv=.", "csv=.: there is no such file"),
         ("questions embedding=glove.txt", "embedding=glove.txt: there is no such file or folder"),
         ("questions embedding=.", "embedding=. is not a SavedModel: it has no saved_model.pb"),

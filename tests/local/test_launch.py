@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -100,6 +101,14 @@ REFUSALS = {
     "rampup.launch(train, np=3, nodes=2)": ("can't be shared evenly", "np=2, or np=4"),
     "rampup.launch(train, np=True)": ("np=True must be a whole number above 0", "np=2"),
     "rampup.launch(train, np=4, tasks_per_node=2)": ("np=4 is not nodes=1 times", "leave out"),
+    "async def study(): return 1\nrampup.launch(study)": (
+        "study is an async function: a call of it only makes a coroutine",
+        "hint: launch a function that calls asyncio.run() on it",
+    ),
+    "def study(): yield 1\nrampup.launch(study)": (
+        "study is a generator function: a call of it runs none of its lines",
+        "hint: launch a function that collects what it yields",
+    ),
     "rampup.launch('train', np=2)": ("needs a function, not 'train'", "rampup.launch(train"),
     "rampup.launch(train, nodes=2)": ("--nodes 2: this machine is one node", "hint: "),
     "rampup.launch(train, on='nowhere')": ("unknown cluster 'nowhere'", "known: "),
@@ -167,6 +176,30 @@ def test_results_come_back_as_they_were(cli: Any) -> None:
     assert f"{[True] * 9}" in done.stdout, done.stdout
     pickled = list(cli.runs.glob("2*/attempts/1/result.pkl"))
     assert len(pickled) == 2, "only what JSON and arrays can't hold"
+
+
+def test_a_result_that_can_not_travel_is_named_without_a_traceback(cli: Any) -> None:
+    text = "def give(): return {'a': [1, __import__('threading').Lock()]}\nrampup.launch(give)"
+    done = python(cli, text, check=1)
+    said = "rank 0: CannotTravel: the function returned a dict, and `result['a'][1]` in it can't be"
+    assert said in done.stderr and "hint: return numbers" in done.stderr
+    assert "in write_result" not in done.stderr, "no frames of rampup's own"
+
+
+def test_a_result_for_which_there_is_no_room_names_its_file(cli: Any) -> None:
+    text = """
+def give():
+    import numpy, resource, signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    return numpy.zeros(100_000)
+rampup.launch(give)
+"""
+    done = python(cli, text, check=1)
+    assert (
+        "StorageError: can't write" in done.stderr and "result.json: File too large" in done.stderr
+    )
+    assert "hint: check free space" in done.stderr
 
 
 LEADS_TO_A_PICKLE = """
@@ -349,6 +382,22 @@ def test_a_function_that_was_typed_at_the_prompt(cli: Any) -> None:
     assert b"rank 0: ZeroDivisionError: division by zero (<stdin>, line 2)" in done.stderr
 
 
+CELL = """
+import linecache
+name, source = "/tmp/ipykernel_7/123.py", "def fail():\\n    raise ValueError('bad lr')\\n"
+linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+exec(compile(source, name, "exec"))
+rampup.launch(fail)
+"""
+
+
+def test_an_error_in_a_cell_has_its_line_also_in_the_log(cli: Any) -> None:
+    """A cell has no file; IPython keeps its lines."""
+    done = python(cli, CELL, check=1)
+    assert "rank 0: ValueError: bad lr (line 2 of a notebook cell)" in done.stderr
+    assert "    raise ValueError('bad lr')" in newest(cli).attempt(1).rank_log(0).read_text()
+
+
 def test_an_error_after_init_is_not_recorded_as_a_good_end(cli: Any) -> None:
     text = "def fail():\n    run = rampup.init()\n    run.log(loss=1.0)\n    raise ValueError('bad lr')\n"
     done = python(cli, f"{text}rampup.launch(fail)", check=1)
@@ -356,7 +405,13 @@ def test_an_error_after_init_is_not_recorded_as_a_good_end(cli: Any) -> None:
     assert "raise ValueError('bad lr')" in done.stderr, "the traceback of the rank shows its line"
     run = newest(cli)
     assert run.attempt(1).event("end") is None
-    assert "ValueError: bad lr" in cli("why", run.id).stdout
+    why = cli("why", run.id).stdout
+    assert re.search(r"ValueError: bad lr, at main\.py:\d+\n", why)
+    assert re.search(r"hint: correct main\.py:\d+, then call rampup\.launch again\n", why)
+    cli.script("pass", "main.py")
+    done = cli("resume", run.id, "--code", "current", check=100)
+    assert "note: the function stays as it was launched" in done.stderr
+    assert "ValueError: bad lr" in done.stdout + done.stderr
 
 
 def test_ranks_join_by_torch_distributed(cli: Any) -> None:

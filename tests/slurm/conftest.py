@@ -246,6 +246,34 @@ def studies_over_time(slow_sandbox: Sandbox) -> Sandbox:
     return slow_sandbox
 
 
+FOREIGN = Path(__file__).parents[1] / "foreign"
+LIVES = {
+    "resumes-itself": (
+        ("--again", "--progress", "out/*.txt", "--on-resume", "--init_from=resume"),
+        (sys.executable, str(FOREIGN / "resumes_itself.py"), "4", "out/saved.txt"),
+    ),
+    "saves-on-term": (
+        ("--stop-signal", "TERM", "--stop-lead", "50s"),
+        (sys.executable, str(FOREIGN / "saves_on_term.py"), "4", "term.txt"),
+    ),
+    "traps-usr2": (
+        ("--stop-signal", "USR2", "--stop-lead", "50s"),
+        ("bash", str(FOREIGN / "traps_usr2.sh"), "4", "usr2.txt"),
+    ),
+}
+"""Programs that know nothing of rampup and want to live again: the options, and the command."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lives(slow_sandbox: Sandbox) -> dict[str, Path]:
+    """Each needs three time limits to complete."""
+    metric = ("--metric", r"loss=loss (\S+)")
+    return {
+        name: started(slow_sandbox, "--time", "1", *metric, *options, command=command)
+        for name, (options, command) in LIVES.items()
+    }
+
+
 def started(sandbox: Sandbox, *words: str, command: tuple[str, ...]) -> Path:
     argv = ("run", "--on", sandbox.name, "--json", *words, "--", *command)
     return Path(json.loads(sandbox.rampup(*argv).stdout)["dir"])

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from deepcam_sets import make_calm_set
-from mlperf_checker import accepts, keys, read_lines, values
+from mlperf_checker import COMMON, accepts, keys, read_lines, values, without
 
 from rampup.export.mlperf import make_log
 from rampup.rundir import mlperf
@@ -33,6 +33,8 @@ def test_a_requeued_run_has_one_log(cli: Any, sandbox: Sandbox, tmp_path: Path) 
     log = second.mlperf_file.read_text()
     assert accepts(log, tmp_path)
     assert log == mlperf.write_log(make_log(run, has_ended=True))
+    for key in COMMON:
+        assert not accepts(without(log, key), tmp_path), key
     assert values(log, "number_of_nodes") == [2] and values(log, "number_of_ranks") == [2]
     assert keys(log).count("run_start") == keys(log).count("resumed") == 1
     start, stop = (line["time_ms"] for line in read_lines(log) if line["key"].startswith("run_s"))

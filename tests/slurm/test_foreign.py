@@ -5,12 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rampup import contact
 from rampup.rundir.files import RunDir
 
 from .conftest import Sandbox, started
 
 RANK_CHECK = Path(__file__).parents[1] / "foreign" / "rank_check.py"
+SAVES = RANK_CHECK.with_name("saves_on_term.py")
 WRAPPER = """#!/bin/bash
 trap 'echo heard; exit 85' USR2
 [ "$RAMPUP_ATTEMPT" = 1 ] || { echo again; exit 0; }
@@ -80,3 +83,54 @@ def test_ranks_of_two_nodes_that_never_met_are_named_and_others_are_not(sandbox:
     for launcher, run in alone.items():
         found = wait(sandbox, run)
         assert (found["state"], found["apart"]) == ("completed", 2), launcher
+
+
+# a second life ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resumes-itself", "saves-on-term", "traps-usr2"])
+def test_programs_survive_three_time_limits(
+    slow_sandbox: Sandbox, lives: dict[str, Path], name: str
+) -> None:
+    """They were started before all other tests, and take four minutes: Slurm's shortest time limit
+    is a minute."""
+    run = lives[name]
+    done = slow_sandbox.call("timeout", "110", "rampup", "wait", str(run), "--json")
+    if not done.stdout:  # a call takes two minutes at most
+        done = slow_sandbox.call("timeout", "110", "rampup", "wait", str(run), "--json")
+    assert json.loads(done.stdout)["state"] == "completed"
+    attempts = RunDir(run).attempts()
+    assert [attempt.facts["outcome"] for attempt in attempts] == [*["again"] * 3, "completed"]
+    assert [attempt.facts["why"] for attempt in attempts[:3]] == ["timeout"] * 3
+    assert "complete after 4 starts" in attempts[3].rank_log(0).read_text()
+    if name == "resumes-itself":
+        rows = RunDir(run).history()
+        assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+        printed = "".join(attempt.rank_log(0).read_text() for attempt in attempts)
+        assert [row["loss"] for row in rows] == [
+            float(line.split()[1]) for line in printed.splitlines() if line.startswith("loss")
+        ]
+        assert RunDir(run).attempt(1).samples(), "CPU and memory of a command under Slurm"
+
+
+def test_a_preempted_program_gets_the_signal_that_it_asked_for(sandbox: Sandbox) -> None:
+    """And one that ends well after `cancel --save` has not completed."""
+    words = ("--stop-signal", "TERM", "--partition", "debug")
+    saved = sandbox.cwd / "preempted.txt"
+    run = started(sandbox, *words, command=(sys.executable, str(SAVES), "2", str(saved)))
+    log = RunDir(run).attempt(1).rank_log(0)
+    sandbox.wait_for(lambda: log.exists() and "start 1" in log.read_text(), "it runs", 60)
+    sandbox.sbatch("sleep 0.5", "--partition=urgent", "--nodes=4", "--exclusive")
+    assert wait(sandbox, run)["state"] == "completed"
+    facts = [attempt.facts for attempt in RunDir(run).attempts()]
+    assert [(each["outcome"], each.get("why")) for each in facts] == [
+        ("again", "preempt"),
+        ("completed", ""),
+    ]
+
+    other = started(sandbox, *words, command=(sys.executable, str(SAVES), "2", "cancelled.txt"))
+    log = RunDir(other).attempt(1).rank_log(0)
+    sandbox.wait_for(lambda: log.exists() and "start 1" in log.read_text(), "it runs", 60)
+    sandbox.rampup("cancel", "--save", str(other))
+    assert wait(sandbox, other)["state"] == "cancelled"
+    assert "saved 1" in log.read_text()

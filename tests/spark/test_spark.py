@@ -22,6 +22,7 @@ from rampup.rundir.files import RunDir
 from .conftest import (
     ENDED_WITHIN_S,
     GONE_WITHIN_S,
+    QUICK_JAVA,
     START_WITHIN_S,
     descendants_of,
     is_there,
@@ -124,7 +125,7 @@ def test_a_hostile_function_that_fails(case: str, spark: Any) -> None:
 
 @pytest.mark.parametrize("kind", CAUSES)
 def test_after_a_death_nothing_is_left_and_the_cause_is_named(kind: str, spark: Any) -> None:
-    die(kind)
+    assert die(kind).ended_s < ENDED_WITHIN_S
 
 
 @pytest.mark.slow
@@ -271,22 +272,42 @@ def test_without_gpus_in_the_session_or_a_place_it_is_refused(
     assert not list(Path(os.environ["RAMPUP_RUNS"]).glob("*add_up-*/attempts/1/task-0-2"))
 
 
-def test_commands_run_in_a_session_of_their_own(java: None, cli: Any) -> None:
-    """It takes half a minute: two JVMs, one after the other."""
-    words = ("--on", "spark", "cluster.spark_master=local[2]", "--tasks-per-node", "2")
-    cli.env["SPARK_LOCAL_IP"] = "127.0.0.1"
-    done = cli("run", *words, "--json", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
+LAUNCHES = """
+import time
+import rampup
+
+def endure(words):
+    print(words, flush=True)
+    time.sleep(300)
+
+print("dir", rampup.launch(endure, "ready", np=2, on="spark", wait=False).dir)
+"""
+
+
+def test_commands_and_functions_run_in_a_session_of_their_own(java: None, cli: Any) -> None:
+    """It takes half a minute: two JVMs, one after the other. The profile names the master."""
+    profile = cli.cwd / ".rampup" / "clusters" / "spark.toml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(
+        'scheduler = "spark"\nlauncher = "barrier"\nspark_master = "local[2]"\nabout = "here"\n'
+    )
+    cli.env |= {"SPARK_LOCAL_IP": "127.0.0.1", **QUICK_JAVA}
+    words = ("--on", "spark", "--tasks-per-node", "2", "--json")
+    done = cli("run", *words, "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["state"] == "completed"
     logs = [RunDir(found["dir"]).attempt(1).rank_log(rank).read_text() for rank in (0, 1)]
     assert logs == ["rank 0 of 2\n", "rank 1 of 2\n"]
-    started = cli("run", *words, "--detach", "--json", "--", "sh", "-c", "echo ready; sleep 300")
-    run = json.loads(started.stdout.splitlines()[-1])
-    log = RunDir(run["dir"]).attempt(1).rank_log(0)
-    wait_for(lambda: log.exists() and "ready" in log.read_text(), "the ranks run", 60)
-    cli("cancel", run["id"])
-    assert cli.json("show", run["id"])["state"] == "cancelled"
-    wait_for(lambda: not processes_of(Path(run["dir"])), "nothing is left", 15)
+    program = [sys.executable, cli.script(LAUNCHES)]
+    started = subprocess.run(
+        program, cwd=cli.cwd, env=cli.env, check=True, stdout=subprocess.PIPE, text=True
+    )
+    run = RunDir(Path(started.stdout.split()[-1]))
+    log = run.attempt(1).rank_log(0)
+    wait_for(lambda: log.exists() and "ready" in log.read_text(), "the ranks run", START_WITHIN_S)
+    cli("cancel", run.id)
+    assert cli.json("show", run.id)["state"] == "cancelled"
+    wait_for(lambda: not processes_of(run.path), "nothing is left", GONE_WITHIN_S)
 
 
 DRIVES = """
@@ -322,7 +343,7 @@ def test_nothing_is_left_when_the_driver_or_its_session_ends(
     }
     own = {"RAMPUP_RUNS": str(tmp_path / "runs"), "XDG_STATE_HOME": str(tmp_path)}
     own |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    own |= {"SPARK_WORKER_DIR": str(tmp_path / "work")}
+    own |= {"SPARK_WORKER_DIR": str(tmp_path / "work"), **QUICK_JAVA}
     driver = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", DRIVES, json.dumps(conf)],
         env={**os.environ, **own, "PYTHONPATH": str(Path(__file__).parents[2])},

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from rampup.config.setting_tables import check_value
 from rampup.config.targets import keras as keras_targets
+from rampup.config.targets.downloads import find_download
+from rampup.config.targets.objects import read_objects
 from rampup.config.targets.signatures import Found, Source, locate, needed_packages, read_class
 from rampup.core.engines.lightning import (
     INSTEAD,
@@ -30,32 +32,6 @@ from rampup.rundir.records import Record
 TRAINER = "trainer."
 FORM = "write pkg.mod:Class, as in `import pkg.mod`, from the folder that holds pkg"
 ON_EVERY_RANK = ("__init__", "setup", "train_dataloader", "val_dataloader")
-DOWNLOADS = (
-    *(
-        "urlretrieve",
-        "urlopen",
-        "load_dataset",
-        "snapshot_download",
-        "hf_hub_download",
-        "download_url",
-    ),
-    *(
-        "download_and_extract_archive",
-        "load_state_dict_from_url",
-        "fetch_openml",
-        "dataset_download",
-    ),
-)
-CLIENTS = {
-    "requests": ("get", "post", "request"),
-    "httpx": ("get", "stream"),
-    "wget": ("download",),
-}
-CLIENTS |= {
-    "gdown": ("download", "download_folder"),
-    "kagglehub": ("dataset_download", "model_download"),
-}
-"""Modules, and their functions that download."""
 OF_THE_MACHINE = ("device", "precision", "strategy")
 """Arguments that say where and how to compute. A class may have its own defaults for them, which are
 not wishes of the person who runs it."""
@@ -81,6 +57,9 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
         sources.append(data_source)
         names.append(data_name)
     own = {key: setting for part in parts for key, setting in part.settings.items()}
+    built = read_objects(given, own, base)
+    own |= built.settings
+    sources += built.sources
     check(given, own)
     needed = [
         each for source in sources if not source.installed for each in needed_packages(source)
@@ -95,13 +74,17 @@ def load(target: str, base: Path, given: Mapping[str, Any]) -> RecipeInfo:
         settings=_merge(own) | _trainer_settings(given, own),
         required=tuple(
             dict.fromkeys(
-                [*(key for part in parts for key in part.required), *_needs_data(source, parts)]
+                [
+                    *(key for part in parts for key in part.required),
+                    *built.required,
+                    *_needs_data(source, parts),
+                ]
             )
         ),
         free=any(part.free for part in parts),
         notes=(
             *_without_validation(name, module),
-            *(doubt for pair in zip(sources, names, strict=True) for doubt in _downloads(*pair)),
+            *(doubt for pair in zip(sources, names, strict=False) for doubt in _downloads(*pair)),
         ),
     )
 
@@ -222,10 +205,9 @@ def _downloads(source: Source, name: str) -> Iterator[tuple[str, str]]:
     every rank."""
     for method, definition in _methods(source, name).items():
         if method in ON_EVERY_RANK:
-            calls = (node for node in ast.walk(definition) if isinstance(node, ast.Call))
-            found = next((node for node in calls if _is_download(node)), None)
-            if found:
-                where = f"line {found.lineno} of {source.file.name}"
+            line = find_download(definition)
+            if line is not None:
+                where = f"line {line} of {source.file.name}"
                 cause = f"{name}.{method}() seems to download ({where}), and every rank calls it"
                 yield (
                     cause,
@@ -248,15 +230,3 @@ def _methods(source: Source, name: str, below: tuple[str, ...] = ()) -> dict[str
     return inherited | {
         part.name: part for part in definition.body if isinstance(part, ast.FunctionDef)
     }
-
-
-def _is_download(node: ast.Call) -> bool:
-    called = (
-        node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    )
-    owner = getattr(node.func.value, "id", "") if isinstance(node.func, ast.Attribute) else ""
-    asked = any(
-        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True
-        for word in node.keywords
-    )
-    return asked or called in DOWNLOADS or called in CLIENTS.get(owner, ())

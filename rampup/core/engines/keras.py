@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 from rampup.core.engines.base import EngineInfo, EngineNeeds, find_version
-from rampup.core.engines.torch import TORCH
+from rampup.core.engines.torch import TORCH, check_staging
 from rampup.core.spec import Setting
 from rampup.errors import RampupError
 
@@ -120,6 +120,7 @@ class KerasInfo(EngineInfo):
         check()
 
     def find_needs(self, train: Mapping[str, object], ranks: int) -> EngineNeeds:
+        check_staging(train)
         kind = train.get("strategy")
         if needs_horovod(train, ranks):
             setting = f"strategy={kind}"

@@ -6,6 +6,7 @@ command line, which must stay light, and so this imports nothing but the record 
 errors.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,6 +98,10 @@ LIGHTNING: dict[str, Setting] = {
         choices=("auto", "max", "min"),
     ),
 }
+OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+"""The path of a class as the value of an argument that is an object: net=pkg.mod:Net."""
+LATER = ("params", "optimizer")
+"""Arguments that only the module can give: those of an optimizer and of a scheduler."""
 OF_TRAINER = (
     "accumulate_grad_batches",
     "gradient_clip_val",

@@ -162,6 +162,7 @@ class TorchInfo(EngineInfo):
 
     def find_needs(self, train: Mapping[str, object], ranks: int) -> EngineNeeds:
         check_lists(train)
+        check_staging(train)
         by_lightning = train.get("engine") == "lightning"
         backend = train.get("backend")
         return EngineNeeds(
@@ -185,6 +186,12 @@ def check_lists(train: Mapping[str, object]) -> None:
         raise Refused(
             "schedule=multistep has no milestones", "milestones=4096,8192, or schedule=constant"
         )
+
+
+def check_staging(train: Mapping[str, object]) -> None:
+    """Refuse decoded samples that are kept nowhere."""
+    if train.get("decode") and train.get("stage", "none") == "none":
+        raise Refused("decode=true keeps decoded samples nowhere", "add stage=node")
 
 
 def _are_numbers(values: object, below: float = float("inf")) -> bool:

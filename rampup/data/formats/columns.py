@@ -92,8 +92,9 @@ class Decoder:
         self._changes = self._log1p or self._subtract is not None or self._divide is not None
         self._piece = self._piece_size()
 
-    def decode(self, stored: Array, out: Array) -> None:
-        """Turn the samples in `stored` into `out`; both are arrays of as many whole samples."""
+    def decode(self, stored: Array, out: Array, path: str = "") -> None:
+        """Turn the samples in `stored` into `out`; both are arrays of as many whole samples. `path`
+        is the file that they are from."""
         source, target = stored.reshape(-1), out.reshape(-1)
         if self._apply is not None:
             self._apply_to_each(source, target)
@@ -101,7 +102,7 @@ class Decoder:
         for begin in range(0, target.size, self._piece):
             piece = target[begin : begin + self._piece]
             if stored is not out:
-                np.copyto(piece, source[begin : begin + self._piece], casting="unsafe")
+                self._convert(source[begin : begin + self._piece], piece, path)
             self._transform(piece, begin)
 
     def read(
@@ -123,8 +124,22 @@ class Decoder:
             else:
                 source = kept_buffer(piece.size * stored.itemsize)
                 file.read(source, at)
-                np.copyto(piece, np.frombuffer(source, stored), casting="unsafe")
+                self._convert(np.frombuffer(source, stored), piece, file.path)
             self._transform(piece, begin)
+
+    def _convert(self, source: Array, target: Array, path: str) -> None:
+        """Copy numbers as those of another type; one that an integer can't be is an error."""
+        with np.errstate(all="ignore"):
+            np.copyto(target, source, casting="unsafe")
+        if target.dtype.kind == "f" or np.can_cast(source.dtype, target.dtype):
+            return
+        wrong = np.flatnonzero(target != source)
+        if len(wrong):
+            raise RampupError(
+                f"{path}{': ' if path else ''}column {self.name!r} has {source[wrong[0]]}, "
+                f"which does not fit into {target.dtype}",
+                "give its Column a dtype that fits all numbers in the file",
+            )
 
     def _apply_to_each(self, source: Array, target: Array) -> None:
         assert self._apply is not None

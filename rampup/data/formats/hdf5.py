@@ -277,7 +277,7 @@ def _read_rows(
     if place.chunks and found and not inflate_chunks(found, place.chunks, begin, into):
         with opened(file.path) as content:
             _read_into(file.path, _dataset(file.path, content, decoder.name), into, rows)
-    decoder.decode(into, out)
+    decoder.decode(into, out, file.path)
 
 
 def _landing(decoder: Decoder, place: Place, out: Array) -> Array:

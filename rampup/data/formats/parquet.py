@@ -68,7 +68,7 @@ class ParquetRows(BlockReader):
                     f"in a row, not {decoder.size} for the shape {decoder.shape}",
                     "give its Column the shape that the lists in the file have",
                 )
-            decoder.decode(numbers, array)
+            decoder.decode(numbers, array, path)
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def _decode(
             )
         if decoder.has_apply:
             numbers = numbers.astype(decoder.stored, copy=False)
-        decoder.decode(numbers, row)
+        decoder.decode(numbers, row, path)
 
 
 def _miscounted(path: str, found: int, expected: int) -> RampupError:

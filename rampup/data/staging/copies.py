@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rampup.data.staging.place import Folder, NotStaged
-from rampup.data.staging.stage import Stage
+from rampup.data.staging.stage import Stage, describe_size
 
 CHUNK_BYTES = 8 * 2**20
 AT_ONCE_BYTES = 256 * 2**20
@@ -160,8 +160,8 @@ class Copies(Stage):
         begun = self._begun(name, stamp)
         if room < stamp["size"] - begun["done"]:
             raise NotStaged(
-                f"{self._folder.path} has room for {max(0, room) / 1e9:.1f} GB more, "
-                f"and {source} has {stamp['size'] / 1e9:.1f} GB"
+                f"{self._folder.path} has room for {describe_size(room)} more, "
+                f"and {source} has {describe_size(stamp['size'])}"
             )
         mode = os.O_RDWR | os.O_CREAT | (0 if begun["done"] else os.O_TRUNC)
         target = self._folder.open(name + PART, mode)

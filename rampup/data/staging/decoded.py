@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rampup.data.reader import Blocks, Field, SampleReader
 from rampup.data.staging.place import Folder, NotStaged
-from rampup.data.staging.stage import Stage
+from rampup.data.staging.stage import Stage, describe_size
 
 ENTRY = struct.Struct("<II")
 """A record's checksum, and the attempt that wrote or checked it; 0 where there is none."""
@@ -45,8 +45,8 @@ class DecodedReader(SampleReader, Stage):
         room, wanted = folder.free_bytes(), self._size * len(reader)
         if room < wanted - os.fstat(self._records).st_blocks * 512:
             say(
-                f"note: {folder.path} has room for {max(0, room) / 1e9:.1f} GB, and the decoded "
-                f"samples are {wanted / 1e9:.1f} GB: as many are staged as fit"
+                f"note: {folder.path} has room for {describe_size(room)}, and the decoded "
+                f"samples are {describe_size(wanted)}: as many are staged as fit"
             )
 
     def __len__(self) -> int:
@@ -168,7 +168,7 @@ def _size(field: Field) -> int:
 def _fingerprint(reader: SampleReader) -> str:
     """Return what tells these samples from others: their form, and the files that they are in."""
     found = [repr((len(reader), [(f.shape, np.dtype(f.dtype).str) for f in reader.fields]))]
-    files = reader.files()
+    files = list(reader.files())
     step = max(1, len(files) // FILES_LOOKED_AT)
     for file in files[::step]:
         try:

@@ -75,3 +75,11 @@ class Stage:
             is_first = self._folder.claim(self._mark)
         if is_first:
             self._say(f"note: no more is staged, the files themselves are read: {reason}")
+
+
+def describe_size(size: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{max(0, size)} bytes"

@@ -128,6 +128,11 @@ def read_stats(folder: Path) -> "dict[str, NDArray[np.float64]]":
                     f"take it away, then: {how_to_make_stats(folder)}",
                 )
             found[name] = np.asarray(dataset, np.float64)
+            if not np.isfinite(found[name]).all():
+                raise Refused(
+                    f"{path}: climate/{name} has values that are not finite numbers",
+                    f"take it away, then: {how_to_make_stats(folder)}",
+                )
     return found
 
 

@@ -102,6 +102,11 @@ def describe_file(path: Path) -> dict[str, list[float]]:
     with open_file(path) as content:
         data = np.asarray(content[DATA], np.float32)
     flat = data.reshape(-1, data.shape[-1])
+    if not np.isfinite(flat).all():
+        raise Refused(
+            f"{path}: {DATA} has values that are not finite numbers",
+            "copy it again, or take it away",
+        )
     return {
         "mean": flat.mean(0, dtype=np.float64).tolist(),
         "sqmean": np.square(flat, dtype=np.float64).mean(0).tolist(),

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from rampup.config.targets.downloads import find_download_in
 from rampup.core.finding import Finding, Level
 from rampup.diagnose.checks import machine
 from rampup.diagnose.checks.storage import data_set
@@ -27,7 +28,7 @@ def check(plan: Plan) -> Iterator[Finding]:
 
 def check_itself(plan: Plan) -> Iterator[Finding]:
     """The findings about what was asked for, whatever this machine has."""
-    for one in (trial, size, launcher, device, ranks_and_gpus, precision, script):
+    for one in (trial, *ABOUT_A_COMMAND, size, launcher, device, ranks_and_gpus, precision, script):
         yield from one(plan)
 
 
@@ -49,6 +50,46 @@ def trial(plan: Plan) -> Iterator[Finding]:
     if spec.smoke and plan.scheduler.is_here:
         cause = f"--smoke tests a job script, but cluster {spec.cluster.name} has none"
         yield _problem("smoke", cause, "add --on CLUSTER, or try max_steps=1")
+
+
+def command_on_trial(plan: Plan) -> Iterator[Finding]:
+    """--smoke can't shorten a program that it knows nothing of."""
+    if plan.spec.smoke and plan.engine is None:
+        cause = f"--smoke runs the whole command, for {plan.spec.resources.time} at most"
+        remedy = (
+            "give it few steps with an option of its own; only a recipe takes one step and resumes"
+        )
+        yield Finding("smoke", "note", "smoke", cause, remedy)
+
+
+def second_life(plan: Plan) -> Iterator[Finding]:
+    """Where nobody signals a program, or starts it again, options that ask for it are mistakes."""
+    program = plan.spec.program
+    if program.stop_signal and not plan.scheduler.signals_programs:
+        yield _problem(
+            "stop signal",
+            f"--stop-signal: {plan.scheduler.title} signals no program",
+            "leave it out; rampup.init() and run.should_stop work there",
+        )
+    if program.again and not plan.scheduler.restarts_at_limit:
+        cause = f"--again has no effect on {plan.scheduler.title}: no time limit starts a run again"
+        yield Finding(
+            "again", "note", "again", cause, "rampup resume continues a run that timed out"
+        )
+
+
+def downloads(plan: Plan) -> Iterator[Finding]:
+    """A script that downloads on nodes without a network, or on several ranks at once."""
+    index = script_index(plan.command) if plan.command else None
+    if index is None or (plan.scheduler.is_here and plan.ranks == 1):
+        return
+    line = find_download_in(Path(plan.spec.cwd) / plan.command[index])
+    if line is not None:
+        where = f"line {line} of {Path(plan.command[index]).name}"
+        why = "every rank does so" if plan.ranks > 1 else "the nodes may have no network"
+        cause = f"the command seems to download ({where}), and {why}"
+        remedy = "download before the run, where there is a network, to a place that all nodes see"
+        yield Finding("downloads", "note", "downloads", cause, remedy)
 
 
 def size(plan: Plan) -> Iterator[Finding]:
@@ -198,6 +239,9 @@ def program(plan: Plan) -> Iterator[Finding]:
 def _find_program(plan: Plan) -> str | None:
     first = plan.command[0]
     return shutil.which(str(Path(plan.spec.cwd) / first) if "/" in first else first)
+
+
+ABOUT_A_COMMAND = (command_on_trial, second_life, downloads)
 
 
 def _may_come_in_the_job(plan: Plan) -> bool:

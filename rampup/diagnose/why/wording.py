@@ -88,7 +88,18 @@ class Words:
         if not self._case.place:
             return self.show_log()
         verb = "look at" if self._case.in_package else "correct"
+        if self._is_in_the_call():
+            return f"{verb} {self._place()}, then call rampup.launch again"
         return f"{verb} {self._place()}, then: {resume}"
+
+    def _is_in_the_call(self) -> bool:
+        """Whether the line is of a function whose code travelled by value: a run that is resumed
+        calls the function as it was."""
+        function = self._case.config.get("function")
+        if not isinstance(function, dict) or function.get("by") != "value":
+            return False
+        place = self._case.place
+        return place is not None and not place.file.startswith(f"{self._case.run.code}{os.sep}")
 
     def _place(self) -> str:
         """The line as the user knows it: not in the copy that ran, but in the original file."""

@@ -76,7 +76,7 @@ def open_streams(
     found = (train, validation)
     opened = open_readers(found, job, job.context.threads or 1)
     train, validation = (
-        StreamedData(ahead, reader.fields, is_stopping) if ahead else reader
+        StreamedData(ahead, reader.fields, is_stopping) if ahead is not None else reader
         for reader, ahead in zip(found, opened, strict=True)
     )
     return train, validation

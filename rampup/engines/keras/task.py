@@ -15,7 +15,7 @@ from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
 from rampup.engines.clusters import Clustering
 from rampup.engines.keras.setup import tf, tf_keras
-from rampup.errors import RampupError
+from rampup.errors import RampupError, undefined
 
 if TYPE_CHECKING:
     from rampup.engines.keras.ranks import Ranks
@@ -94,16 +94,20 @@ class Task:
         Of a SampleReader the next batches are read while a step computes; its last field is what
         the model is to predict. Without validation data, set monitor=train_loss.
         """
-        raise NotImplementedError
+        raise undefined(
+            self, "data", "return training and validation data; rampup new shows a whole recipe"
+        )
 
     def model(self) -> tf_keras.Model:
         """Return a model with one output. A compiled one needs no `compile_settings`."""
-        raise NotImplementedError
+        raise undefined(self, "model", "return a Keras model with one output")
 
     def compile_settings(self) -> Mapping[str, Any]:
         """Return the arguments of `model.compile`: loss, metrics, and the optimizer if it is not
         that of the settings."""
-        raise NotImplementedError
+        raise undefined(
+            self, "compile_settings", "return the arguments of model.compile, or a compiled model"
+        )
 
     # work between steps, of which a task needs none ------------------------------------------------
 

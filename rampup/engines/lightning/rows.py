@@ -19,10 +19,15 @@ from rampup.engines.torch.evaluation import CLASS_METRICS
 from rampup.engines.torch.parts import RunningLoss
 from rampup.engines.torch.world import World
 from rampup.runtime.job import Best, Job
+from rampup.runtime.storage import say
 from rampup.runtime.telemetry.metrics import to_plain
 
-FALLBACKS = ("val_accuracy", "val_acc", "val_loss", "train_loss")
+FALLBACKS = (
+    *("val_accuracy", "val_acc", "val/accuracy", "val/acc", "valid_accuracy", "valid_acc"),
+    *("val_loss", "val/loss", "valid_loss", "valid/loss", "validation_loss", "train_loss"),
+)
 """The metrics that choose the best epoch by default: the first of these that there is."""
+VALIDATED = ("val", "valid", "test", "eval", "dev")
 OURS = ("epoch", "step", "t")
 """The columns of every row; a module may log them too, for the axis of its charts."""
 
@@ -39,7 +44,7 @@ class Rows:
         """Whether the current state is the best so far; engine.py resets it."""
         self._step_values: dict[str, Any] = {}
         self._epoch_values: dict[str, Any] = {}
-        self._closing = False
+        self._closing, self._hinted = False, False
         self._samples = self._trained = 0
         self._row_at, self._lr = 0, None
         self._spent_s = self._began = 0.0
@@ -175,7 +180,20 @@ class Rows:
         for callback in (*trainer.checkpoint_callbacks, *trainer.early_stopping_callbacks):
             if getattr(callback, "monitor", None):
                 return str(callback.monitor), str(getattr(callback, "mode", "auto"))  # type: ignore[attr-defined]
-        return next((name for name in FALLBACKS if name in row), FALLBACKS[-1]), "auto"
+        found = next((name for name in FALLBACKS if name in row), FALLBACKS[-1])
+        if found == FALLBACKS[-1]:
+            self._hint_at_monitor(row)
+        return found, "auto"
+
+    def _hint_at_monitor(self, row: Mapping[str, Any]) -> None:
+        """Say once how another metric decides, where a validation measured some."""
+        others = [name for name in row if name.lower().startswith(VALIDATED)]
+        if others and not self._hinted:
+            self._hinted = True
+            say(
+                f"note: {FALLBACKS[-1]} decides which epoch is best; to judge by a validation: "
+                f"monitor={others[0]}"
+            )
 
 
 def first_tensor_size(batch: Any) -> int:

@@ -15,6 +15,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 
 from rampup.core.engines.lightning import LIGHTNING, OF_TRAINER, class_names
 from rampup.core.settings import Settings
+from rampup.engines.lightning.objects import build_argument
 from rampup.engines.parts import given_settings
 from rampup.errors import RampupError, nearest
 from rampup.rundir.records import Record
@@ -70,7 +71,11 @@ class Target:
 
     def _arguments(self, wanted: type) -> dict[str, Any]:
         named, takes_any = constructor_arguments(wanted)
-        found = {key: value for key, value in self._given.items() if key in named}
+        found = {
+            key: build_argument(wanted, key, key, self._given)
+            for key in self._given
+            if key in named
+        }
         return {**found, **self._unclaimed()} if takes_any else found
 
     def _unclaimed(self) -> dict[str, Any]:
@@ -81,8 +86,13 @@ class Target:
         return {
             key: value
             for key, value in self._given.items()
-            if key not in known and not key.startswith(TRAINER)
+            if key not in known and not key.startswith(TRAINER) and not self._is_of_object(key)
         }
+
+    def _is_of_object(self, key: str) -> bool:
+        """Whether a setting is about an object that is built for another one: net.width."""
+        name, dot, _ = key.partition(".")
+        return bool(dot) and name in self._given
 
     def _check_names(self) -> None:
         classes = [each for each in (self._module, self._data) if each]

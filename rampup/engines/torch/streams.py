@@ -58,7 +58,7 @@ def open_streams(train: Any, validation: Any, job: Job) -> tuple[Any, Any]:
     found = (train, validation)
     opened = open_readers(found, job, torch.get_num_threads())
     train, validation = (
-        StreamedData(ahead, reader.fields) if ahead else reader
+        StreamedData(ahead, reader.fields) if ahead is not None else reader
         for reader, ahead in zip(found, opened, strict=True)
     )
     return train, validation

@@ -16,6 +16,7 @@ from rampup.core.settings import Settings
 from rampup.data.reader import SampleReader
 from rampup.engines.torch.lamb import Lamb
 from rampup.engines.torch.optimizers import lighten
+from rampup.errors import undefined
 
 RULES = {
     "adam": torch.optim.Adam,
@@ -46,10 +47,12 @@ class Task:
 
         Of a SampleReader the next batches are read while a step computes. Without validation data, set monitor=train_loss.
         """
-        raise NotImplementedError
+        raise undefined(
+            self, "data", "return training and validation data; rampup new shows a whole recipe"
+        )
 
     def model(self) -> nn.Module:
-        raise NotImplementedError
+        raise undefined(self, "model", "return a torch.nn.Module")
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Build the optimizer of the settings; override it for parameter groups or another rule."""
@@ -73,14 +76,19 @@ class Task:
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the mean loss over the samples of the batch."""
-        raise NotImplementedError
+        raise undefined(self, "loss", "return the mean loss over the samples of a batch")
 
     def evaluate(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor]:
         """Return sums over the samples of the batch.
 
         {"loss": ..., "accuracy": ...} become val_loss and val_accuracy.
         """
-        raise NotImplementedError
+        raise undefined(
+            self,
+            "evaluate",
+            "return sums over the samples of a batch; or return None as validation data, and set "
+            "monitor=train_loss",
+        )
 
     def metrics(self, sums: Mapping[str, Tensor], samples: int) -> Mapping[str, float]:
         """Return the metrics of a validation, from what `evaluate` gave, summed over all ranks.

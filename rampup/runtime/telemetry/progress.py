@@ -89,7 +89,8 @@ class Progress(NoProgress):
     def report(self, step: int, values: Mapping[str, Any]) -> bool:
         now = self._clock()
         if not self._reported:  # the first row of a loop: a sign of life
-            self._reported, self._line_due = True, now
+            self._reported = True
+            self._line_due = now if math.isfinite(self._line_every_s) else math.inf
         return now >= self._due and self._show(step, values, now)
 
     def milestone(self, step: int, values: Mapping[str, Any]) -> None:

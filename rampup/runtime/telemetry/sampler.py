@@ -1,9 +1,9 @@
 """Samples of the machine while a run is going: CPU, memory, GPUs, and the run's own share of them,
 every ten seconds.
 
-On one machine the launcher samples, for any command; it sets RAMPUP_SUPERVISED. Under Slurm no
-process of ours is around the ranks, so `open_job` and `rampup.init()` call `sample_this_node`; a
-plain command under Slurm is not sampled. A sampler is a daemon thread that reads /proc and, where
+On one machine the launcher samples, for any command; it sets RAMPUP_SUPERVISED. Under Slurm the
+watcher of a command does (runtime/watch); around other ranks no process of ours is, so `open_job` and
+`rampup.init()` call `sample_this_node`. A sampler is a daemon thread that reads /proc and, where
 there is one, asks nvidia-smi. One that fails warns once and never disturbs the run.
 """
 

@@ -22,7 +22,7 @@ from rampup.schedulers.slurm.sbatch_options import DIRECTIVES, clock, options_of
 from rampup.schedulers.slurm.site import Nodes, Partition
 
 Trial = subprocess.CompletedProcess[str]
-OF_THE_QUEUE = ("time", *DIRECTIVES, "slurm")
+OF_THE_QUEUE = (*DIRECTIVES, "time", "slurm")
 """Settings that only sbatch reads."""
 TRY_ID = "aaaaaa"
 """Stands for the id of a run that is not made yet."""

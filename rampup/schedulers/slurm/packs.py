@@ -84,7 +84,7 @@ def script(
             "folder": shlex.quote(str(folder)),
             "starts": " ".join(map(str, starts)),
             "sizes": " ".join(SIZES),
-            "clock": clock(spec.resources.lead_s),
+            "clock": clock(spec.lead_s),
             "exports": "\n".join(
                 f"export {key}={shlex.quote(text)}" for key, text in share.items()
             ),

@@ -135,7 +135,7 @@ def own_options(spec: RunSpec, run_dir: Path, run_id: str) -> dict[str, str]:
 def warning(spec: RunSpec) -> str | None:
     """Slurm's word before the time limit, for programs that listen to it. USR1 may be taken by a
     library."""
-    if not spec.resources.time:
+    if not spec.resources.time or spec.program.stop_signal:  # rank.py sends that one
         return None
     return f"USR2@{min(spec.resources.lead_s, parse_time_limit_s(spec.resources.time) // 4)}"
 

@@ -24,7 +24,7 @@ from rampup.schedulers.slurm.jobs import SlurmJob
 class Slurm(Scheduler):
     name = "slurm"
     title = "Slurm"
-    can_wait = True
+    can_wait = signals_programs = restarts_at_limit = True
     launchers = ("srun", "pmix", "mpirun", "torchrun")
     logs = slurm_log_name("*")
 

@@ -171,9 +171,12 @@ class Driver:
         slots = sessions.count_slots(self.context)
         while slots is not None and slots < self.size and not self.stop_asked:
             if time.monotonic() > until:
+                fewer = (
+                    f"np={slots}" if self.config.get("function") else f"--tasks-per-node {slots}"
+                )
                 raise Refused(
                     f"the run has {self.size} ranks, and the executors can run {slots} tasks at once",
-                    f"np={slots}, or more executors" if slots else "start executors",
+                    f"{fewer}, or more executors" if slots else "start executors",
                 )
             time.sleep(POLL_S)
             slots = sessions.count_slots(self.context)

@@ -33,16 +33,24 @@ DOCUMENTED = {
         "exclusive": "",
     },
 }
-SRUN = {
+STARTED = {
     "archer2-gpu": {
-        "--ntasks=8": "",
-        "--tasks-per-node=4": "--ntasks-per-node=4 is the option's full name",
-        "--cpu-bind=verbose,map_cpu:0,8,16,24": "",
-        "--hint=nomultithread": "a directive of the job, which srun takes over",
+        "--ntasks=8": "--ntasks=8",
+        "--tasks-per-node=4": "--ntasks-per-node=4",  # the option's full name
+        "--cpu-bind=verbose,map_cpu:0,8,16,24": "--cpu-bind=verbose,map_cpu:0,8,16,24",
+        "--hint=nomultithread": "#SBATCH --hint=nomultithread",  # srun takes it from the job
+        "OMP_NUM_THREADS=1": "--cpus=8",  # a rank's threads; those of the readers are among them
     },
-    "archer2": {"--hint=nomultithread": "a directive of the job, which srun takes over"},
+    "archer2": {
+        "--ntasks-per-node=1": "--ntasks-per-node=1",
+        "--nodes=32": "--ntasks=32",
+        "--hint=nomultithread": "--hint=nomultithread",
+        "SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK}": "--cpus-per-task=128",  # at srun itself
+        "OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK}": "--cpus=128",
+    },
 }
-"""The options of srun in the documentation, each with the reason why ours has it elsewhere."""
+"""The options of srun and the variables in the documentation, each with what ours has for it, and the
+reason where that differs."""
 OURS_ALONE = {
     "job-name": "the recipe's name and the run's id",
     "output": "the log goes into the run directory, and is not moved while the job writes it",
@@ -54,7 +62,6 @@ OURS_ALONE = {
     "hint": "one thread on each core, for the job and not for one srun",
     "account": "the documentation leaves the budget to the user, and so do we",
 }
-NOT_OURS: dict[str, str] = {}
 
 
 def read_commands() -> dict[str, list[str]]:
@@ -75,17 +82,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def script(
-    request: pytest.FixtureRequest, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> str:
-    """What `--dry-run` shows for the guide's command."""
+def show(cluster: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return what `--dry-run` shows for the guide's command."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     words = [
-        f"data={data}" if word.startswith("data=") else word
-        for word in read_commands()[request.param]
+        f"data={data}" if word.startswith("data=") else word for word in read_commands()[cluster]
     ]
     assert f"data={data}" in words, "the guide names the mini set"
     done = CliRunner().invoke(
@@ -93,6 +96,13 @@ def script(
     )
     assert done.return_value == 0, done.stderr
     return done.stdout
+
+
+@pytest.fixture
+def script(
+    request: pytest.FixtureRequest, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    return show(request.param, data, tmp_path, monkeypatch)
 
 
 def read_directives(script: str) -> dict[str, str]:
@@ -112,17 +122,24 @@ def test_directives_are_those_of_the_documentation(
     assert extra <= set(OURS_ALONE), f"without a reason: {extra - set(OURS_ALONE)}"
 
 
-@pytest.mark.parametrize("script", SRUN, indirect=True)
+@pytest.mark.parametrize("script", STARTED, indirect=True)
 def test_srun_starts_the_same_ranks(script: str, request: pytest.FixtureRequest) -> None:
     cluster = request.node.callspec.params["script"]
-    srun = re.search(r"^  srun (.*?)\"\$python\"", script, re.MULTILINE | re.DOTALL)
-    assert srun is not None
-    for option, reason in SRUN[cluster].items():
-        is_there = option in shlex.split(srun[1].replace("\\\n", " "))
-        assert is_there or reason, option
-    if cluster == "archer2":
-        assert "--ntasks=32" in srun[1] and "--cpus-per-task=128" in srun[1]
-    assert "export HOME=${HOME/#'/home/'/'/work/'}" in script, "as the documentation sets it"
+    (srun,) = re.findall(r"^  srun (.*?) &$", script, re.MULTILINE | re.DOTALL)
+    words = shlex.split(srun.replace("\\\n", " "))
+    lines = [line.partition("  #")[0] for line in script.splitlines()]
+    for documented, ours in STARTED[cluster].items():
+        assert ours in words or ours in lines, documented
+    assert "export HOME=${HOME/#'/home/'/'/work/'}" in lines, "compute nodes see no other one"
+
+
+def test_every_reason_is_needed(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: set[str] = set()
+    for cluster, documented in DOCUMENTED.items():
+        found |= set(read_directives(show(cluster, data, tmp_path, monkeypatch))) - set(documented)
+    assert found == set(OURS_ALONE)
 
 
 @pytest.mark.parametrize("script", DOCUMENTED, indirect=True)

@@ -92,7 +92,7 @@ def test_a_project_ends_at_its_top(
     ("text", "message", "hint"),
     [
         ("partion = 1", "unknown key 'partion'", "did you mean partition"),
-        ('name = "x"', "unknown key 'name'", "known: about"),
+        ('name = "x"', "unknown key 'name'", "also close: home"),
         ("nodes = [", "", ""),
         ("requeue = 3", "Expected `bool`, got `int`", "rampup cluster show"),
         ('needs = ["acount"]', "needs = 'acount'", "did you mean account"),
@@ -302,7 +302,7 @@ def mine(cli: Any, tmp_path: Path) -> Path:
     folder = tmp_path / "config" / "rampup" / "clusters"
     folder.mkdir(parents=True)
     cli.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
-    text = f'hostnames = ["{socket.gethostname()}"]\nabout = "mine"\n[env]\nA = "1"\n[sbatch]\nexclusive = ""\n'
+    text = f'hostnames = ["{socket.gethostname()}"]\nabout = "mine"\n[variables]\nA = "1"\n[sbatch]\nexclusive = ""\n'
     return write(folder, "mine", text)
 
 
@@ -332,7 +332,11 @@ def test_show(cli: Any, mine: Path) -> None:
     assert rows["launcher"] == {"key": "launcher", "value": "srun", "origin": str(mine)}
     assert rows["requeue"] == {"key": "requeue", "value": True, "origin": "default"}
     lines = [line.split() for line in cli("cluster", "show", "mine").stdout.splitlines()]
-    assert ["env.A", "1", str(mine)] in lines and ["sbatch.exclusive", '""', str(mine)] in lines
+    assert ["variables.A", "1", str(mine)] in lines and [
+        "sbatch.exclusive",
+        '""',
+        str(mine),
+    ] in lines
     assert ["requeue", "true", "default"] in lines
     assert cli.json("cluster", "show", "auto")["name"] == "mine"
     assert "did you mean archer2" in cli("cluster", "show", "archer", check=3).stderr

@@ -190,6 +190,42 @@ def test_a_truncated_file_is_named_too(tmp_path: Path, opened: list[ReadAhead]) 
     assert error.__cause__ is not None, "the traceback of the reader is kept"
 
 
+class Treacherous(Numbers):
+    """Fails, and so does what is asked about the failure."""
+
+    def __init__(self, second: BaseException) -> None:
+        super().__init__(20)
+        self.second = second
+
+    def files(self) -> list[Path]:
+        raise self.second
+
+    def read(self, indices: Any, out: Any) -> None:
+        raise ValueError("bad") if len(indices) > 1 else self.second
+
+
+@pytest.mark.parametrize("second", [OSError("gone"), KeyboardInterrupt(), SystemExit(3)])
+def test_a_failure_that_nobody_can_describe_ends_the_wait_all_the_same(
+    opened: list[ReadAhead], second: BaseException
+) -> None:
+    ahead = ReadAhead(Treacherous(second), 2, 10_000)
+    opened.append(ahead)
+    found: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            ahead.take(np.arange(5))
+        except BaseException as error:
+            found.append(error)
+
+    ahead.plan([np.arange(5)])
+    waiting = threading.Thread(target=take, daemon=True)
+    waiting.start()
+    waiting.join(20)
+    (error,) = found
+    assert isinstance(error, RampupError if isinstance(second, OSError) else ValueError)
+
+
 def test_a_stop_is_served_while_a_reader_never_returns(
     opened: list[ReadAhead], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from rampup.datasets import fetch, making, sets
 from rampup.datasets.deepcam import generate, stats, weather
 from rampup.datasets.deepcam.files import (
+    STATISTICS,
     VARIABLES,
     read_deepcam,
     read_stats,
     write_sample,
+    write_stats,
 )
 from rampup.datasets.deepcam.weather import CYCLONE, RIVER, SCALES, Canvas, Sample, make_sample
 from rampup.errors import RampupError, Refused
@@ -223,6 +225,19 @@ def test_a_file_that_has_changed_is_read_again(
     counted = Counted(monkeypatch)
     stats.compute_stats(copies, tmp_path / "stats.h5", kept, lambda *_: None, processes=1)
     assert counted.count == 1
+
+
+def test_values_that_are_not_numbers_are_named(small: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "data-1.h5"
+    copy.write_bytes(read_deepcam(small).train[0].read_bytes())
+    with h5py.File(copy, "r+") as file:
+        file["climate/data"][3, 4, 5] = np.nan
+    with pytest.raises(Refused, match=f"^{copy}: climate/data has values that are not finite"):
+        stats.compute_stats([copy], tmp_path / "s.h5", tmp_path / "k", lambda *_: None, processes=1)
+    values = {name: np.full(16, np.inf) for name in STATISTICS}
+    write_stats(tmp_path / "stats.h5", 1, values)
+    with pytest.raises(Refused, match=r"stats\.h5: climate/mean has values that are not finite"):
+        read_stats(tmp_path)
 
 
 def test_several_processes_compute_the_same(small: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rampup.config.clusters import load
 from rampup.core import hardware
 from rampup.core.finding import Finding
-from rampup.core.spec import Cluster, RecipeInfo, Resources, RunSpec
+from rampup.core.spec import Cluster, Program, RecipeInfo, Resources, RunSpec
 from rampup.datasets.sets import MNIST
 from rampup.diagnose import doctor as catalogue
 from rampup.diagnose.checks import machine, request, storage
@@ -454,3 +454,54 @@ def test_a_damaged_set_is_a_problem_for_everyone(tmp_path: Path) -> None:
     (tmp_path / "cache" / "rampup" / "data" / "mnist").mkdir(parents=True)
     found = next(it for it in catalogue.data_sets() if it.id == "data-mnist")
     assert (found.level, found.remedy) == ("problem", "rampup fetch mnist")
+
+
+# commands -----------------------------------------------------------------------------------------
+
+SCRIPT = replace(
+    SPEC, kind="command", recipe=None, command=("python", "train.py"), train={}, cluster=SLURM
+)
+
+
+def notes_on(spec: RunSpec, tmp_path: Path, text: str) -> list[tuple[str, str]]:
+    (tmp_path / "train.py").write_text(text)
+    plan = outline_plan(replace(spec, cwd=str(tmp_path)), tmp_path)
+    found = [*request.command_on_trial(plan), *request.downloads(plan)]
+    assert all(finding.level == "note" and finding.remedy for finding in found)
+    return [(finding.topic, finding.cause) for finding in found]
+
+
+def test_a_script_that_seems_to_download_is_noticed(tmp_path: Path) -> None:
+    text = "import torchvision\n\ndata = torchvision.datasets.MNIST('x', download=True)\n"
+    line = "the command seems to download (line 3 of train.py), and "
+    assert notes_on(SCRIPT, tmp_path, text) == [
+        ("downloads", f"{line}the nodes may have no network")
+    ]
+    two = replace(SCRIPT, cluster=load("local"), resources=Resources(tasks_per_node=2))
+    assert notes_on(two, tmp_path, text) == [("downloads", f"{line}every rank does so")]
+    here = replace(SCRIPT, cluster=load("local"))
+    assert notes_on(here, tmp_path, text) == []
+    assert notes_on(SCRIPT, tmp_path, text.replace("True", "False")) == []
+    assert notes_on(SCRIPT, tmp_path, "not python at all") == []
+
+
+def test_a_second_life_that_nobody_gives_is_a_mistake(tmp_path: Path) -> None:
+    program = Program(stop_signal="TERM", again=True)
+    found = {}
+    for name in ("local", "spark", "site"):
+        cluster = SLURM if name == "site" else load(name)
+        plan = outline_plan(replace(SCRIPT, program=program, cluster=cluster), tmp_path)
+        found[name] = [(one.topic, one.level) for one in request.second_life(plan)]
+    assert found == {
+        "local": [("again", "note")],
+        "spark": [("stop signal", "problem"), ("again", "note")],
+        "site": [],
+    }
+
+
+def test_a_trial_of_a_command_says_that_all_of_it_runs(tmp_path: Path) -> None:
+    trial = replace(SCRIPT, smoke=True, resources=Resources(time="0:02:00"))
+    assert notes_on(trial, tmp_path, "") == [
+        ("smoke", "--smoke runs the whole command, for 0:02:00 at most")
+    ]
+    assert notes_on(replace(SPEC, cluster=SLURM, smoke=True), tmp_path, "") == []

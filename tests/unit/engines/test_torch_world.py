@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from rampup.core.engines.base import EngineInfo
+from rampup.core.engines.keras import KerasInfo
 from rampup.core.engines.torch import TorchInfo
 from rampup.engines.torch.world import World, choose_backend
 from rampup.errors import RampupError, Refused
@@ -35,6 +37,14 @@ def test_before_submission_the_launcher_of_mpi_is_asked_for() -> None:
     assert info.find_needs({"backend": "mpi"}, 2).mpi == "backend=mpi"
     assert info.find_needs({"backend": "mpi"}, 1).mpi == ""
     assert info.find_needs({"backend": "auto"}, 2).mpi == ""
+
+
+@pytest.mark.parametrize("info", [TorchInfo(), KerasInfo()])
+def test_decoded_samples_need_a_place(info: EngineInfo) -> None:
+    with pytest.raises(Refused, match="decode=true keeps decoded samples nowhere") as caught:
+        info.find_needs({"decode": True, "stage": "none"}, 1)
+    assert caught.value.hint == "add stage=node"
+    info.find_needs({"decode": True, "stage": "node"}, 1)
 
 
 def test_groups_must_divide_the_ranks() -> None:

@@ -224,8 +224,8 @@ def test_files_stay_small() -> None:
     long = {
         str(path.relative_to(PACKAGE)): count
         for path in PACKAGE.rglob("*.py")
-        # one file, to copy
-        if (count := len(path.read_text().splitlines())) > (770 if path.name == "rank.py" else 470)
+        # one file, to copy, with all that a program under Slurm has of us
+        if (count := len(path.read_text().splitlines())) > (900 if path.name == "rank.py" else 470)
     }
     assert long == {}
 

@@ -1,11 +1,17 @@
 """What the benchmarks make of their numbers."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from benchmarks import first_step, run, watching
+from benchmarks import deepcam, first_step, run, watching
+from benchmarks.deepcam_nchw import Contiguous
 from benchmarks.measure import Line, faster, not_slower
+from rampup.config.recipes import load
+from rampup.core.settings import Settings
+from rampup.recipes.deepcam.train import DeepCam
 
 PAIRS = [(1.0, 4.0), (2.0, 6.0), (1.0, 9.0)]
 """Seconds, ours and theirs: 4, 3 and 9 times faster."""
@@ -127,3 +133,26 @@ MACHINE = ("cpu", "cores", "python", "torch")
 
 def test_a_rank_tells_of_its_first_step_among_other_lines() -> None:
     assert first_step.told("a note\nstepped 1700000000.5 2.25\nepoch=1/1\n") == (1700000000.5, 2.25)
+
+
+@pytest.mark.parametrize(("task", "is_last"), [(DeepCam, True), (Contiguous, False)])
+def test_the_sides_of_deepcam_compute_in_layouts_of_their_own(
+    task: type[DeepCam], is_last: bool, tmp_path: Path
+) -> None:
+    deepcam.make_recipe(tmp_path)
+    recipe = load("deepcam" if is_last else str(tmp_path), Path())
+    settings = Settings({name: setting.default for name, setting in recipe.settings.items()})
+    assert settings.channels_last == is_last
+    found = task(Settings({**settings, "width": 0.05}))
+    layout = torch.channels_last if is_last else torch.contiguous_format
+    model = found.model().to(memory_format=layout)  # type: ignore[call-overload]
+    seen: list[bool] = []
+    for part in model.modules():
+        if isinstance(part, torch.nn.Conv2d) and part.kernel_size == (3, 3):
+            part.register_forward_hook(
+                lambda part, given, out: seen.append(out.is_contiguous(memory_format=layout))
+            )
+    maps = torch.rand(1, 48, 72, 16).movedim(-1, 1)  # as a reader fills them
+    with torch.no_grad():
+        found.scores(model, (maps, torch.zeros(1, 48, 72)))
+    assert len(seen) > 50 and all(seen)

@@ -8,12 +8,14 @@ from rampup.cli.app import ALIASES, VERBS
 
 SLURM = "--ntasks-per-node -A -C -N -c -p -q -t -x"
 """Aliases that every verb has which starts runs."""
+PROGRAM = "--again --metric --on-resume --progress --stop-lead --stop-signal"
+"""Options of every verb that starts a command for the first time."""
 PROMISED = {
-    "run": f"""{SLURM} -J --job-name
+    "run": f"""{SLURM} {PROGRAM} -J --job-name
         words --account --after --constraint --cpus-per-task --detach --dev --devices --dry-run --env --exclude
         --follow --gpus-per-node --independent --json --launcher --mail --mem --name --nodes --on --partition --qos
         --reservation --slurm --smoke --software --tasks-per-node --time""",
-    "sweep": f"""{SLURM} -J --job-name
+    "sweep": f"""{SLURM} {PROGRAM} -J --job-name
         words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --gpus-per-node
         --independent --json --launcher --mail --mem --name --nodes --on --pack --partition --qos --reservation --slurm
         --software --tasks-per-node --throttle --time""",
@@ -30,7 +32,7 @@ PROMISED = {
         --exclude --follow --gpus-per-node --independent --json --mail --mem --nodes --on --partition --qos
         --reservation --slurm --software --study --tasks-per-node --time""",
     "clean": "wanted --all --dry-run --json",
-    "drill": f"""{SLURM} words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --fault
+    "drill": f"""{SLURM} {PROGRAM} words --account --constraint --cpus-per-task --devices --dry-run --env --exclude --fault
         --gpus-per-node --independent --json --keep --kills --mail --mem --nodes --on --partition --qos --reservation --seed
         --slurm --software --tasks-per-node --time""",
     "recipe list": "--json",

@@ -1,5 +1,7 @@
 """The network of DeepCam: its parameters, and maps of any size."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import nn
@@ -12,6 +14,15 @@ PARTS = {
     "reducer": 6_240,
     "decoder": 3_134_976,
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small maps take a hundred times as long on threads that wait for each other on busy cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def count(part: nn.Module) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,11 @@ def test_anything_else_is_a_signed_pickle(attempt: AttemptDir, value: Any) -> No
         results.read_result(attempt, "bcdefg")
 
 
+def test_a_number_that_python_writes_as_no_text_comes_back(attempt: AttemptDir) -> None:
+    private.make_key()
+    assert there_and_back(attempt, [2**20_000 + 1]) == [2**20_000 + 1]
+
+
 def test_without_the_key_a_pickle_is_not_even_written(attempt: AttemptDir) -> None:
     with pytest.raises(results.CannotTravel, match=r"needs a signed pickle.*results\.key"):
         results.write_result(attempt, "bcdefg", {1})
@@ -93,6 +99,9 @@ def test_what_can_not_be_pickled_is_named(attempt: AttemptDir) -> None:
         deep = [deep]
     with pytest.raises(results.CannotTravel, match="returned a list"):
         results.write_result(attempt, "bcdefg", deep)
+    lock = threading.Lock()
+    with pytest.raises(results.CannotTravel, match=r"`result\['a'\]\[1\]` in it .*_thread.lock"):
+        results.write_result(attempt, "bcdefg", {"a": [1, lock]})
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "{}", '{"format": "pickle"}'])
@@ -112,3 +121,15 @@ def test_two_processes_get_one_key(attempt: AttemptDir) -> None:
     private.key_file().chmod(0o644)
     with pytest.raises(Refused, match="others can reach it"):
         private.read_key()
+
+
+def test_a_key_that_is_of_no_use_is_refused_before_a_run(attempt: AttemptDir) -> None:
+    private.make_key()
+    private.key_file().chmod(0o644)
+    with pytest.raises(Refused, match="others can reach it"):
+        private.make_key()
+    private.key_file().chmod(0o600)
+    private.key_file().write_bytes(b"short")
+    with pytest.raises(Refused, match="is damaged") as caught:
+        private.make_key()
+    assert caught.value.hint.startswith(f"rm {private.key_file()}")

@@ -3,10 +3,13 @@ rank."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rampup.errors import Refused
+from rampup.rundir.files import RunDir
 from rampup.schedulers.spark import driver, task
 
 LOST = (
@@ -42,6 +45,26 @@ def test_a_refusal_comes_with_its_hint() -> None:
 def test_what_nobody_knows_is_what_spark_says() -> None:
     assert driver.explain_failures({-1: "a task of the stage failed"}).failed_rank is None
     assert "Spark: odd" in driver.explain_failures({1: "odd\nmore"}).cause
+
+
+@pytest.mark.parametrize(
+    ("function", "hint"),
+    [(None, "--tasks-per-node 2, or more executors"), ("train", "np=2, or more executors")],
+)
+def test_too_many_ranks_are_refused_with_the_option_that_was_used(
+    function: str | None, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDir(tmp_path)
+    called = {"name": function} if function else None
+    facts = {"resources": {"nodes": 1, "tasks_per_node": 5}, "function": called}
+    run.config_file.write_text(json.dumps(facts))
+    monkeypatch.setattr(driver, "SLOTS_WITHIN_S", -1.0)
+    monkeypatch.setattr(driver.sessions, "count_slots", lambda context: 2)
+    conf = SimpleNamespace(get=lambda name, usual: usual)
+    context = SimpleNamespace(getConf=lambda: conf)
+    with pytest.raises(Refused, match="has 5 ranks, and the executors can run 2 tasks") as caught:
+        driver.Driver(run, context).check_context()
+    assert caught.value.hint == hint
 
 
 def test_nobody_gets_a_rank_twice(tmp_path: Path) -> None:

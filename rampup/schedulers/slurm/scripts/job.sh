@@ -98,6 +98,12 @@ not_ready() {  # something that the ranks need is missing: print it, record it, 
 "$python" -I -S -c "" 2> /dev/null || python=$(command -v python3 || command -v python || echo "$python")
 #@end
 
+#@if names_progress
+
+# What the paths of --progress hold, as one sum: an attempt that changes none of them makes no progress.
+describe_progress() { "$python" -I -S "$run_dir/rank.py" "$run_dir" --attempt="$attempt" --describe-progress; }
+progress_before=$(describe_progress)
+#@end
 #@put start_ranks
 #@if smoke
 
@@ -177,8 +183,14 @@ case $why in
     outcome=timeout
     if [ "$starts" -gt @starts_allowed@ ]; then
       cause="it was restarted @requeues@ times after a time limit: resources.requeues allows no more"
+#@if counts_steps
     elif [ "$why" = timeout ] && [ "$(newest_step)" -le "$step_before" ]; then
       cause="the time limit was reached, and no checkpoint was added before: a restart would make no progress"
+#@end
+#@if names_progress
+    elif [ "$why" = timeout ] && [ "$step_before" != -2 ] && [ "$(describe_progress)" = "$progress_before" ]; then
+      cause="the time limit was reached, and nothing that --progress names has changed: a restart would make no progress"
+#@end
     else
       go_on
     fi

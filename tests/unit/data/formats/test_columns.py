@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,16 @@ import pytest
 from rampup.data.formats import columns
 from rampup.data.formats.columns import Column, Decoder
 from rampup.data.formats.hdf5 import import_h5py
+from rampup.data.formats.npy import NpyRows
 from rampup.errors import RampupError
+from tests.unit.data.formats.reading import read
 
 DRAW = np.random.default_rng(7)
 
 
 def decoded(column: Column, stored: np.ndarray) -> np.ndarray:
-    out = np.full(stored.shape, np.nan, column.dtype)
+    kind = np.dtype(column.dtype)
+    out = np.full(stored.shape, np.nan if kind.kind == "f" else 1, kind)
     Decoder("x", column).decode(stored, out)
     return out
 
@@ -69,6 +73,29 @@ def test_other_types_and_byte_orders_are_converted(stored: str) -> None:
     numbers = DRAW.integers(0, 100, (6, 10)).astype(stored)
     found = decoded(Column((10,), stored=stored), numbers)
     assert found.dtype == np.float32 and np.array_equal(found, numbers.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("stored", "dtype", "bad"),
+    [("f4", "i8", 1.5), ("f4", "i8", np.nan), ("i8", "u1", 300), ("i8", "u1", -1), ("u1", "?", 2)],
+)
+def test_a_number_that_an_integer_can_not_be_is_named(
+    stored: str, dtype: str, bad: float, tmp_path: Path
+) -> None:
+    column = Column((4,), dtype, stored=stored)
+    numbers = np.array([[0, 1, 1, 0]] * 3, stored)
+    found = decoded(column, numbers)
+    assert found.dtype == dtype and found.tolist() == numbers.astype(dtype).tolist()
+    numbers[2, 1] = bad
+    with pytest.raises(RampupError, match=f"^column 'x' has {bad}, which does not fit into"):
+        decoded(column, numbers)
+    path = tmp_path / "rows.raw"
+    numbers.tofile(path)
+    reader = NpyRows({"x": [path]}, {"x": column}, block_rows=1)
+    assert read(reader, [1])[0].tolist() == [[0, 1, 1, 0]]
+    with pytest.raises(RampupError, match=f"^{path}: column 'x' has {bad}") as caught:
+        read(reader, [2])
+    assert "dtype" in caught.value.hint
 
 
 def test_a_function_of_your_own_gets_one_sample_at_a_time() -> None:

@@ -223,7 +223,7 @@ def test_too_little_room_is_seen_before_anything_is_written(
     assert other.copies.is_off
     (line,) = one.said + other.said
     assert line.startswith("note: no more is staged, the files themselves are read: ")
-    assert f"has room for 0.0 GB more, and {source} has 0.0 GB" in line
+    assert f"has room for 1 kB more, and {source} has 50 kB" in line
     assert not [name for name in one.names() if name.endswith(".part")]
 
 

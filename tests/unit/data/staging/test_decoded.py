@@ -132,6 +132,7 @@ def test_too_little_room_is_said_at_the_start(
     monkeypatch.setattr(Folder, "free_bytes", lambda folder: 100)
     rank = Rank(tmp_path)
     (line,) = rank.said
+    assert f"room for 100 bytes, and the decoded samples are {SIZE * 32} bytes" in line
     assert line.endswith("as many are staged as fit")
 
 
