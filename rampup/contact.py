@@ -25,7 +25,7 @@ NOTICE_CPU_S = 300.0
 FIRST_LOOK_S, SLOWER, RAREST_LOOK_S = 0.3, 1.2, 10.0
 MOST_NAMES = 300
 """Of one kind in the file of one rank."""
-LISTENS, ANY_PORT = "0A", 0
+LISTENS, CLOSED, ANY_PORT = "0A", "06", 0
 WEB_PORTS = (22, 53, 80, 443, 3128, 8080)
 """Two ranks that are connected to the same port of this kind have not met there."""
 SHARED_MEMORY = re.compile(rb"^\S+ rw-s \S+ (\S+) (\d+) +(.*)$", re.MULTILINE)
@@ -185,6 +185,8 @@ class Watch:
                 self.own_ports if inode in inodes else self.own_ports - self.agent_ports
             ):
                 self.seen["met"] = "port %d" % min({here[1], there[1]} & self.own_ports)
+            elif state == CLOSED and {here[1], there[1]} & self.agent_ports:
+                self.seen["doubt"] = "a connection to the agents of torchrun"
             elif inode in inodes and there[1] in self.mpi_ports:
                 self.seen["met"] = "MPI"
             elif inode in inodes:
@@ -256,8 +258,8 @@ def find_tree(root: int) -> List[int]:
                 with open("/proc/%d/task/%s/children" % (pid, thread)) as file:
                     below = [int(word) for word in file.read().split()]
             except (FileNotFoundError, ProcessLookupError):
-                if pid == root:
-                    raise  # a kernel that shows no children
+                if pid == root and thread == str(root):
+                    raise  # a kernel that shows no children; other threads may have ended
                 continue
             found.extend(below)
             left.extend(below)

@@ -105,16 +105,17 @@ class Ranks:
         if stop_signal and self.stop_at is not None:
             options.append(f"--stop-at={self.stop_at}")
         rank_program = (*python, str(self.run.rank_program), str(self.run.path), *options)
-        watch = self._contact(number, port_retry)
+        stays = "--stay" in options
+        watch = [] if stays or self.ranks_by else self._contact(number, port_retry)
         guard = [*python, guardian.__file__, str(os.getpid()), *watch]
         return [*guard, *self.ranks_by, *rank_program]
 
     def _contact(self, number: int, port_retry: int) -> list[str]:
         """What the guardian of a rank needs to see whether it meets others. Engines let them meet,
-        and where another program starts the ranks, rank.py looks itself."""
+        and where rank.py stays the parent of the program, it looks itself."""
         config, program = self.run.config, self.run.contact_program
         independent = config["resources"].get("independent") or config["kind"] == "engine"
-        if self.ranks_by or self.size == 1 or independent or not program.exists():
+        if self.size == 1 or independent or not program.exists():
             return []
         identity = f"{self.run.path}/{self.attempt.number}"
         facts = {

@@ -45,15 +45,16 @@ def test_a_run_waits_for_others_and_a_chain_ends_with_the_one_that_fails(cli: An
 
 def test_a_run_that_waits_can_be_cancelled_and_resumed(cli: Any) -> None:
     first = start(cli, "--", *GATE)["id"]
-    process = cli.start("run", "--after", first, "--", "echo", "hello")
-    line = process.stderr.readline() + process.stderr.readline()
-    assert f"waiting for run {first}" in line
-    deadline = time.monotonic() + 60
-    while [row["state"] for row in cli.json("list")] != ["pending", "running"]:
-        assert time.monotonic() < deadline
-    second = cli.json("list")[0]["id"]
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    with cli.start("run", "--after", first, "--", "echo", "hello") as process:
+        line = process.stderr.readline() + process.stderr.readline()
+        assert f"waiting for run {first}" in line
+        deadline = time.monotonic() + 60
+        while [row["state"] for row in cli.json("list")] != ["pending", "running"]:
+            assert time.monotonic() < deadline
+        second = cli.json("list")[0]["id"]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
     assert cli.json("show", second)["state"] == "cancelled"
     assert "hello" in cli("resume", second).stdout, "a resumed run waits for nobody"
     (cli.cwd / "open").write_text("0")

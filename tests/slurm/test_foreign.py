@@ -71,9 +71,9 @@ def start_on_two(sandbox: Sandbox, launcher: str, program: str, kind: str, cpu_s
 def test_ranks_of_two_nodes_that_never_met_are_named_and_others_are_not(sandbox: Sandbox) -> None:
     """At once, for each launcher: programs that meet, and some that do the same work twice, for as
     long as it takes until that counts. It takes about half a minute: seven jobs of two nodes."""
-    meet = {"srun": "ddp", "torchrun": "gloo", "pmix": "mpi", "mpirun": "mpi"}
+    meet = {"srun": "ddp", "torchrun": "tensor_parallel", "pmix": "mpi", "mpirun": "mpi"}
     apart = ("srun", "torchrun", "mpirun")
-    met = {name: start_on_two(sandbox, name, MEET, kind, "0") for name, kind in meet.items()}
+    met = {name: start_on_two(sandbox, name, MEET, kind, "1.5") for name, kind in meet.items()}
     alone = {name: start_on_two(sandbox, name, APART, "server", "5.2") for name in apart}
     for launcher, run in met.items():
         assert wait(sandbox, run)["state"] == "completed", launcher

@@ -153,6 +153,18 @@ def test_a_port_of_the_attempt_is_a_meeting_even_after_it_was_closed(tmp_path: P
     assert json.loads((tmp_path / "contact-0.json").read_text())["met"] == f"port {port}"
 
 
+def test_a_thread_that_ends_meanwhile_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, real = os.getpid(), os.listdir
+    gone = str(2**22 + 1)
+    listed = {f"/proc/{own}/task": [gone, str(own)]}
+    monkeypatch.setattr(os, "listdir", lambda path: listed.get(str(path)) or real(path))
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert child.pid in contact.find_tree(own)
+        child.kill()
+    listed[f"/proc/{own}/task"] = [gone]
+    assert contact.find_tree(own) == []
+
+
 def test_what_can_t_be_seen_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
