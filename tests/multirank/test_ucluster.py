@@ -1,5 +1,30 @@
 """UCluster on one and several ranks: the same training across the switch of losses, from numbers of
-jets that do not divide, and equal bit for bit when it is resumed."""
+jets that do not divide, and equal bit for bit when it is resumed.
+
+The defects of the notebook, each with the tests that fail where rampup has it. Those without a file
+are here; recipe/ is tests/unit/recipes/test_ucluster.py.
+
+1. alpha never changes: recipe/alpha_grows
+2. rate, decay and summaries follow a counter that stays 0: recipe/the_statistics_follow,
+   steps_by_samples in tests/unit/engines/test_schedule.py, one_rank_writes
+3. ranks start from different weights, a restore is lost: ranks_agree, stopped_around_the_switch
+4. every rank writes checkpoints, nothing resumes: one_rank_writes, stopped_around_the_switch
+5. k-means on each rank, without a seed, in training mode: all_ranks_begin, the_fit_sees,
+   recipe/start_clusters_come_from_a_seed
+6. parts of unequal length: ranks_agree; 103 jets divide by neither 2 nor 3
+7. the last batch is dropped: ranks_agree counts 7 steps, the_report_gets counts 23 jets
+8. sums divided by the batches of one file: ranks_agree; 23 jets in batches of 9 differ by ranks
+9. a matching for each batch: recipe/clusters_are_matched_once, recipe/counts_of_two_ranks
+10. no shuffling: the_same_global_batches in tests/multirank/test_keras.py
+11. the rate times the ranks: ranks_agree
+12. one more epoch of pre-training: pretraining_takes_exactly
+13. each rank copies the data, and fails where the copy exists: all cases read one file, at once
+14. copies of the model fail silently: recipe/the_recipe_and_its_settings, and
+    every_attempt_runs_the_code in tests/unit/runs/test_snapshot.py
+15. an empty picture, written by each rank: one_rank_writes, tests/unit/engines/test_clusters.py
+16. max_dim has no effect, a mean is called maximum: recipe/the_embedding_has, the_embedding_is;
+    angles wrapped at 2 pi, a row without a label: tests/unit/datasets/test_jets.py
+"""
 
 import json
 from importlib.util import find_spec
@@ -8,6 +33,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jet_sets import make_jet_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rampup.config.recipes import load
 
@@ -31,6 +57,8 @@ SMALL: dict[str, Any] = {
     "batch_size": 16,
     "eval_batch_size": 9,
     "statistics_samples": 50,
+    # after so short a pre-training a larger weight makes steps of rounding
+    "kmeans_weight": 1.0,
     "points": 12,
     "k": 3,
     "attention_widths": [4, 8],
@@ -90,6 +118,13 @@ def test_all_ranks_begin_with_the_same_start_clusters(cases: dict[str, Case]) ->
         np.testing.assert_allclose(first[1]["places"], one[1]["places"], atol=1e-5)
 
 
+def test_the_fit_sees_statistics_of_the_weights_as_they_are(cases: dict[str, Case]) -> None:
+    """Those of the training lag behind by many steps, and the notebook fits to them."""
+    for ranks in (1, 2, 3):
+        for rows in fits_of(cases[f"plain-{ranks}"]):
+            assert max(row["lag"] for row in rows) < 1e-4
+
+
 def test_pretraining_takes_exactly_its_epochs(cases: dict[str, Case]) -> None:
     (found,) = fits_of(cases["plain-1"])
     assert [row["fitted"] for row in found] == [False, True, False]
@@ -124,6 +159,18 @@ def test_the_report_gets_the_embedding_and_where_the_loss_changed(cases: dict[st
     assert clusters["metric"] == "val_clustering_accuracy"
     assert np.sum(clusters["pairs"]) == 23, "the validation jets of both ranks"
     assert len(clusters["truth"]) == len(clusters["points"]) == 12, "those of rank 0"
+
+
+def test_one_rank_writes_and_every_step_has_its_number(cases: dict[str, Case]) -> None:
+    """In the notebook all of them write, every summary is step 0, and the picture is empty."""
+    case = cases["plain-2"]
+    assert [row["step"] for row in case.epochs()] == [STEPS, 2 * STEPS, 3 * STEPS]
+    (board,) = case.run.tensorboard.iterdir()
+    events = EventAccumulator(str(board), size_guidance={"images": 0}).Reload()
+    for name in ("embedding", "clusters"):
+        assert [image.step for image in events.Images(name)] == [STEPS, 2 * STEPS, 3 * STEPS]
+    assert {path.name for path in case.run.checkpoints.iterdir()} >= {f"step-{3 * STEPS}"}
+    assert list(case.run.path.rglob("*.h5")) == [], "no rank copies the jets"
 
 
 def test_the_third_part_is_counted_at_the_end(cases: dict[str, Case]) -> None:

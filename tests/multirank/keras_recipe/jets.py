@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from rampup.data.order import permutation
+from rampup.engines.keras.recompute import BEFORE_THE_FIRST
 from rampup.keras import Ranks
 from rampup.recipes.ucluster.train import UCluster
 
@@ -17,8 +19,8 @@ from rampup.recipes.ucluster.train import UCluster
 class Watched(UCluster):
     """In each attempt but the last, after as many steps as `ends` names for it: SIGTERM.
 
-    `fits-RANK.jsonl` gets a line for each fit: the start clusters of this rank, how often the
-    clusters were fitted, and what the model's variables were after the epoch before that.
+    `fits-RANK.jsonl` gets a line for each epoch: the centres of this rank, whether they were fitted,
+    and how far the statistics that the fit sees are from those of the weights as they are.
     """
 
     steps = 0
@@ -31,15 +33,27 @@ class Watched(UCluster):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def after_epoch(self, model: keras.Model, epoch: int, ranks: Ranks) -> None:
-        before = model.get_layer("centres").places.numpy()
+        before, lag = model.get_layer("centres").places.numpy(), self.find_lag(model)
         super().after_epoch(model, epoch, ranks)
         after = model.get_layer("centres").places.numpy()
         found: dict[str, Any] = {"epoch": epoch, "places": after.tolist()}
         found["fitted"] = not np.array_equal(before, after)
-        found["decay"] = float(model.get_layer("gapnet").decay.numpy())
+        found["lag"] = lag
         rank = os.environ["RANK"]
         with open(Path(os.environ["RAMPUP_RUN_DIR"]) / f"fits-{rank}.jsonl", "a") as file:
             file.write(json.dumps(found) + "\n")
+
+    def find_lag(self, model: keras.Model) -> float:
+        """Return how far the first layer's mean is from that of the particles it would see now."""
+        points, wanted = self.parts[0][0], self.settings.statistics_samples
+        whole = wanted - wanted % self.settings.batch_size
+        looked_at = points[permutation(self.settings.seed, BEFORE_THE_FIRST, len(points))[:whole]]
+        own = model.get_layer("gapnet").first[0].own
+        now = (looked_at @ own.kernel.numpy()).mean((0, 1))
+        mean = own.norm.moving_mean
+        # several ranks have one each, and reading it as one would be an exchange
+        (mine,) = getattr(mean, "values", (mean,))
+        return float(np.abs(now - mine.numpy()).max())
 
 
 class Counting(Watched):
