@@ -15,6 +15,5 @@ def make_jet_file(path: Path, count: int) -> Path:
 NARROW = (
     *("points=12", "k=3", "attention_widths=[4,8]", "widths=[8,8,8,8]", "dense_widths=[8,8]"),
     *("epochs=3", "pretrain_epochs=2", "batch_size=16", "statistics_samples=50"),
-    "kmeans_weight=1",
 )
 """A small network, and three epochs of which the last has the clustering loss."""

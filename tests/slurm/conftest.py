@@ -246,19 +246,19 @@ def studies_over_time(slow_sandbox: Sandbox) -> Sandbox:
     return slow_sandbox
 
 
-FOREIGN = Path(__file__).parents[1] / "foreign"
+PROGRAMS = Path(__file__).parents[1] / "foreign"
 LIVES = {
     "resumes-itself": (
         ("--again", "--progress", "out/*.txt", "--on-resume", "--init_from=resume"),
-        (sys.executable, str(FOREIGN / "resumes_itself.py"), "4", "out/saved.txt"),
+        (sys.executable, str(PROGRAMS / "resumes_itself.py"), "4", "out/saved.txt"),
     ),
     "saves-on-term": (
         ("--stop-signal", "TERM", "--stop-lead", "50s"),
-        (sys.executable, str(FOREIGN / "saves_on_term.py"), "4", "term.txt"),
+        (sys.executable, str(PROGRAMS / "saves_on_term.py"), "4", "term.txt"),
     ),
     "traps-usr2": (
         ("--stop-signal", "USR2", "--stop-lead", "50s"),
-        ("bash", str(FOREIGN / "traps_usr2.sh"), "4", "usr2.txt"),
+        ("bash", str(PROGRAMS / "traps_usr2.sh"), "4", "usr2.txt"),
     ),
 }
 """Programs that know nothing of rampup and want to live again: the options, and the command."""

@@ -56,7 +56,12 @@ class Unit(keras.layers.Layer):  # type: ignore[misc]
 
 
 class Attention(keras.layers.Layer):  # type: ignore[misc]
-    """One head: each particle looks at the differences to its neighbours."""
+    """One head: each particle looks at the differences to its neighbours.
+
+    What a particle scores itself is part of the published network and has no effect: it is added to
+    the scores of all its neighbours, none of which is below 0, so leaky ReLU and softmax return the
+    same. As for the bias of a unit, its gradient would be nothing but rounding.
+    """
 
     def __init__(self, width: int, decay: Any, **named: Any) -> None:
         super().__init__(**named)
@@ -73,9 +78,8 @@ class Attention(keras.layers.Layer):  # type: ignore[misc]
         """Return what each particle has learned from its neighbours, and the largest edges."""
         own = self.own(inputs, training=training)
         edges = self.edge(inputs, neighbours, training=training)
-        scores = self.own_score(own, training=training)[:, :, None] + self.edge_score(
-            edges, training=training
-        )
+        own_score = tf.stop_gradient(self.own_score(own, training=training))
+        scores = own_score[:, :, None] + self.edge_score(edges, training=training)
         weights = tf.nn.softmax(tf.nn.leaky_relu(scores), axis=2)
         found = tf.nn.relu(tf.reduce_sum(weights * edges, axis=2) + self.bias)
         return found, tf.reduce_max(edges, axis=2)
