@@ -106,23 +106,25 @@ def test_padding_is_no_neighbour_of_a_particle() -> None:
     assert near[3:].tolist() == [[3, 4, 5]] * 3
 
 
-def test_a_bias_before_the_normalisation_has_no_gradient(
-    task: train.UCluster, network: Any
-) -> None:
-    """It would be nothing but rounding, and Adam makes steps of full size of that."""
+def test_what_has_no_effect_has_no_gradient(task: train.UCluster, network: Any) -> None:
+    """A bias before a normalisation, and what a particle scores itself. It would be nothing but
+    rounding, and Adam makes steps of full size of that."""
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(network(some_points(task), training=True))
-    found = {
-        each.name: gradient
-        for each, gradient in zip(
-            network.trainable_variables,
-            tape.gradient(total, network.trainable_variables),
-            strict=True,
-        )
+    variables = network.trainable_variables
+    gradients = tape.gradient(total, variables)
+    held = {
+        id(each) for each, gradient in zip(variables, gradients, strict=True) if gradient is None
     }
-    held = [name for name, gradient in found.items() if gradient is None]
-    assert len(held) == sum(getattr(each, "has_bias", False) for each in network.submodules)
-    assert all("bias" in name for name in held)
+    biases = [each.bias for each in network.submodules if getattr(each, "has_bias", False)]
+    attentions = [each for each in network.submodules if isinstance(each, model.Attention)]
+    own = [
+        weight
+        for attention in attentions
+        for unit in (attention.own, attention.own_score)
+        for weight in unit.trainable_variables
+    ]
+    assert attentions and held == {id(each) for each in (*biases, *own)}
 
 
 # losses -------------------------------------------------------------------------------------------
