@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# transformers lies in a folder of its own: wherever Lightning finds it, it imports it, which takes a second. The rest of
+# what it needs comes with the other packages.
+TRANSFORMERS := regex shellingham tokenizers transformers typer
+
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-failed test-slow check bench drill horovod-env clean
@@ -16,6 +20,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 # and what the tests, the checks and the benchmarks need besides
 $(VENV)/.ready: $(VENV)/.demo
 	$(PIP) -e '.[torch,lightning,keras,report,mlflow,wandb,dev]'
+	$(PIP) --no-deps --upgrade --target $(VENV)/transformers $(TRANSFORMERS)
 	touch $@
 
 demo: $(VENV)/.demo  ## train something real on two ranks

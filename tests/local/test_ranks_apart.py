@@ -31,6 +31,7 @@ def run(cli: Any, *words: str, **env: str) -> tuple[str, dict[str, Any]]:
         ("ddp", TWO),
         ("fabric", TWO),
         ("tensor_parallel", TWO),
+        ("accelerate", TWO),
         ("tensorflow", TWO),
         ("own_port", TWO),
         ("prepares", TWO),

@@ -88,6 +88,37 @@ def test_rows_are_what_was_printed_also_after_a_restart(
     assert made["metrics"].items() >= second[-1][1].items()
 
 
+# the real Trainer ---------------------------------------------------------------------------------
+
+TRANSFORMERS = Path(sys.prefix) / "transformers"
+
+
+@pytest.mark.parametrize("options", [(), ("--tasks-per-node", "2")], ids=["plain", "two ranks"])
+def test_rows_of_a_trainer_are_its_own_history_also_after_a_restart(
+    cli: Any, options: tuple[str, ...]
+) -> None:
+    """It dies after step 7, with its newest checkpoint at step 4. With transformers, each of its
+    processes takes some seconds to begin."""
+    if not TRANSFORMERS.is_dir():
+        pytest.skip("there is no transformers in .venv: `make .venv/.ready` installs it")
+    env = {"PYTHONPATH": str(TRANSFORMERS), "HF_HUB_OFFLINE": "1"}
+    words = (sys.executable, str(FOREIGN / "trainer.py"), "12", "7")
+    made = cli.run_command(*words, options=options, **env)
+    run = RunDir(made["dir"])
+    first, second = ([row["step"] for row in each.metrics()] for each in run.attempts())
+    assert (first, second[:2]) == ([1, 2, 3, 4, 4, 5, 6, 7], [5, 6])
+    state = json.loads((cli.cwd / "out/trainer_state.json").read_text())
+    assert state["global_step"] == 12
+    assert rows_of(run) == [read_history(row) for row in state["log_history"]]
+    assert made["state"] == "completed" and cli.json("show")["apart"] == 0
+
+
+def read_history(row: dict[str, float]) -> Row:
+    """What the Trainer prints of a row: four digits of each fraction, and no count of operations."""
+    shown = {key: it for key, it in row.items() if key not in ("step", "total_flos")}
+    return int(row["step"]), {key: float(f"{it:.4g}") for key, it in shown.items()}
+
+
 # only its own files -------------------------------------------------------------------------------
 
 WRITES_CSV = """

@@ -30,8 +30,10 @@ LINE_BUDGET_S = 0.1
 """CPU time that one pattern may take for one line."""
 SHARE, FREE_S = 0.1, 1.0
 """Of the time since the start, how much one pattern may take in all; so much is always free."""
-BAR = re.compile(r"\s*\d+%\|.*\| *(\d+)/(\d+) \[")
+BAR = re.compile(r"\s*\d+%\|.*\| *(\d+)/\d+ \[")
 """A bar of tqdm without a title: the one of Trainer counts steps."""
+UP = "\x1b[A"
+"""After a bar that is drawn below another, as that of an evaluation, the cursor goes up again."""
 TRAILING = ",;:)]}%"
 
 
@@ -155,21 +157,21 @@ class MlperfLines:
 
 class TrainerLines:
     """The dictionaries that transformers' Trainer prints; each has an epoch. The step is that of its
-    progress bar, which is drawn again right below; without a bar nobody knows it."""
+    progress bar, the uppermost, which is drawn again right below; without it nobody knows it."""
 
     NOT_FINITE = re.compile(r"(?<![\w'\"])(nan|-?inf)(?!\w)")
 
     def __init__(self) -> None:
         self._waits: list[dict[str, float]] = []
-        self._total = ""
+        self._has_bar = False
         self.seen = False
         """Whether there were such lines: then trainer_state.json has nothing new."""
 
     def look(self, line: str) -> Iterator[Found]:
         bar = BAR.match(line)
         if bar is not None:
-            self._total = self._total or bar[2]
-            if bar[2] == self._total:  # not the bar of an evaluation
+            if not line.endswith(UP):
+                self._has_bar = True
                 yield from self.flush(int(bar[1]))
             return
         at = line.find("{'")
@@ -179,7 +181,7 @@ class TrainerLines:
         if values:
             self.seen = True
             self._waits.append(values)
-            if not self._total:
+            if not self._has_bar:
                 yield from self.flush(None)
 
     def flush(self, step: int | None = None) -> Iterator[Found]:
