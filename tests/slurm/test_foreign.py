@@ -22,6 +22,7 @@ while :; do sleep 0.1; done
 """
 FOREIGN = Path(__file__).parents[1] / "foreign"
 MEET, APART = str(FOREIGN / "meet.py"), str(FOREIGN / "apart.py")
+FIRST_LOOK = "FIRST_LOOK_S, SLOWER, RAREST_LOOK_S = 0.3, "
 MPI_HELLO = "from mpi4py import MPI\nprint(MPI.COMM_WORLD.Get_size())\n"
 
 
@@ -70,11 +71,12 @@ def start_on_two(sandbox: Sandbox, launcher: str, program: str, kind: str, cpu_s
 
 def test_ranks_of_two_nodes_that_never_met_are_named_and_others_are_not(sandbox: Sandbox) -> None:
     """At once, for each launcher: programs that meet, and some that do the same work twice, for as
-    long as it takes until that counts. It takes about half a minute: seven jobs of two nodes."""
+    long as it takes until that counts. It takes about half a minute: eight jobs of two nodes."""
     meet = {"srun": "ddp", "torchrun": "tensor_parallel", "pmix": "mpi", "mpirun": "mpi"}
     apart = ("srun", "torchrun", "mpirun")
     met = {name: start_on_two(sandbox, name, MEET, kind, "1.5") for name, kind in meet.items()}
     alone = {name: start_on_two(sandbox, name, APART, "server", "5.2") for name in apart}
+    unseen = start_unseen(sandbox)
     for launcher, run in met.items():
         assert wait(sandbox, run)["state"] == "completed", launcher
         seen = RunDir(run).attempt(1)
@@ -83,6 +85,28 @@ def test_ranks_of_two_nodes_that_never_met_are_named_and_others_are_not(sandbox:
     for launcher, run in alone.items():
         found = wait(sandbox, run)
         assert (found["state"], found["apart"]) == ("completed", 2), launcher
+
+    found = wait(sandbox, unseen)
+    assert (found["state"], found["apart"]) == ("completed", 0)
+    texts = [RunDir(unseen).attempt(1).contact_file(rank).read_text() for rank in (0, 1)]
+    records = [contact.parse_record(text) for text in texts]
+    for record in records:
+        assert record is not None and record["cpu_s"] > contact.ENOUGH_CPU_S
+        assert (record["looks"], record["met"]) == (1, ""), record
+
+
+def start_unseen(sandbox: Sandbox) -> Path:
+    """Two ranks below torchrun that meet for a moment, and are looked at only when they have ended:
+    nothing is left then but closed connections to the agents."""
+    words = ("--nodes", "2", "--launcher", "torchrun", "--slurm", "hold")
+    run = started(sandbox, *words, command=(sys.executable, MEET, "gloo", "5.2"))
+    watch = run / "contact.py"
+    text = watch.read_text()
+    assert FIRST_LOOK in text
+    watch.write_text(text.replace(FIRST_LOOK, "FIRST_LOOK_S, SLOWER, RAREST_LOOK_S = 1000.0, "))
+    job = json.loads((run / "control.jsonl").read_text().splitlines()[-1])["job"]
+    sandbox.run("scontrol", "release", job)
+    return run
 
 
 # a second life ------------------------------------------------------------------------------------

@@ -153,6 +153,31 @@ def test_a_port_of_the_attempt_is_a_meeting_even_after_it_was_closed(tmp_path: P
     assert json.loads((tmp_path / "contact-0.json").read_text())["met"] == f"port {port}"
 
 
+def test_a_meeting_below_torchrun_that_was_not_seen_leaves_a_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agents of torchrun use the same port as the ranks, for as long as these run: what is open
+    says nothing, and what was closed may have been a rank's."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "of a test")
+    place = tmp_path / "contact-0.json"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        watch = contact.Watch(os.getpid(), str(tmp_path), 0, 2, "a", port, 16)
+        with socket.create_connection(server.getsockname()), server.accept()[0]:
+            watch.try_to_look()
+            before = contact.parse_record(place.read_text())
+            caller = socket.create_connection(server.getsockname())
+            accepted = server.accept()[0]
+            caller.close()
+            accepted.close()
+            watch.try_to_look()
+            after = contact.parse_record(place.read_text())
+    assert before is not None and after is not None
+    assert contact.judge([before, rank(rank=1)], 2) == contact.APART
+    assert (after["met"], after["doubt"]) == ("", "a connection to the agents of torchrun")
+    assert contact.judge([after, rank(rank=1)], 2) == contact.UNKNOWN
+
+
 def test_a_thread_that_ends_meanwhile_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     own, real = os.getpid(), os.listdir
     gone = str(2**22 + 1)
