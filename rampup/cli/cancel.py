@@ -27,6 +27,7 @@ END_WITHIN_S = 20.0
 SAVE_WITHIN_S = 600.0
 """A step of a large model and its checkpoint may take minutes."""
 POLL_S = 0.2
+STILL = "still running: "
 
 Answers = dict[str, str]
 """What became of each run, by its id."""
@@ -60,7 +61,8 @@ def command(
         output.emit_json(answers)
     elif selection.study is None:
         for run in selection.named:
-            output.say(f"{title(run)} {answers[run.id]}")
+            if not is_repeated(run, answers[run.id], problem):
+                output.say(f"{title(run)} {answers[run.id]}")
     else:
         for words, count in Counter(answers.values()).items():
             output.say(f"{output.count(count, 'run')}: {words}")
@@ -85,8 +87,13 @@ def cancel_each(
         try:
             answers[run.id] = cancel_one(run, save, dry_run)
         except RampupError as error:
-            answers[run.id], problem = f"still running: {error.message}", error
+            answers[run.id], problem = f"{STILL}{error.message}", error
     return answers, problem
+
+
+def is_repeated(run: RunDir, answer: str, problem: RampupError | None) -> bool:
+    """Whether the error at the end says of this run what its own line would say."""
+    return problem is not None and answer == f"{STILL}{problem.message}" and run.id in answer
 
 
 def cancel_one(run: RunDir, save: bool, dry_run: bool) -> str:

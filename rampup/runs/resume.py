@@ -49,6 +49,7 @@ from rampup.runs.create import (
 )
 from rampup.runs.plan import CheckedPlan, find_program, make_config
 from rampup.runs.state import state_for_sure
+from rampup.runs.stop import can_save
 from rampup.schedulers import find_scheduler
 from rampup.schedulers.base import JobRef
 
@@ -314,9 +315,10 @@ def is_contained(fresh: Path, code: Path) -> bool:
 def refuse_unless_ended(run: RunDir, fresh_s: float = 0.0) -> None:
     state = state_for_sure(run, fresh_s)
     if not state.ended:
+        cancel = "cancel --save" if can_save(run) else "cancel"
         raise Refused(
             f"run {run.id} is still {state.name}; it can be resumed after it ends",
-            f"rampup cancel --save {run.id}, then resume",
+            f"rampup {cancel} {run.id}, then resume",
         )
     if state.name == "completed":
         raise Refused(

@@ -18,12 +18,18 @@ SUBMIT_WAIT_S = 120.0
 POLL_S = 0.2
 
 
+def can_save(run: RunDir) -> bool:
+    """Whether a run can save on request: its loop has checked for it."""
+    attempt = run.last_attempt()
+    return attempt is not None and opening.is_file(attempt.listens_file)
+
+
 def ask_to_stop(run: RunDir) -> None:
     """Let the run save after its current step, and end. Only a loop that checks for it can do
     that."""
     attempt = run.last_attempt()
     refuse_foreign(run, "stop it")
-    if attempt is None or not opening.is_file(attempt.listens_file):
+    if attempt is None or not can_save(run):
         raise Refused(
             f"run {run.id} can't save on request: its program has not checked run.should_stop",
             f"rampup cancel {run.id}, without --save",

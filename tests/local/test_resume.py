@@ -224,8 +224,10 @@ def test_a_command_that_does_not_listen_can_not_be_saved(cli: Cli, eventually: E
     run = Path(json.loads(cli("run", "--detach", "--json", "--", "sleep", "60").stdout)["dir"])
     eventually(lambda: (run / "attempts/1/attempt.json").exists())
     refused = cli("cancel", "--save", str(run), check=3)
-    assert "can't save on request" in refused.stderr
+    assert refused.stderr.count("can't save on request") == 1
     assert cli.json("show", str(run))["state"] == "running"
+    id_ = run.name.rpartition("-")[2]
+    assert f"hint: rampup cancel {id_}, then resume" in cli("resume", str(run), check=3).stderr
     cli("cancel", str(run))
 
 
