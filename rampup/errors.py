@@ -24,7 +24,7 @@ code      program               meaning
 1         worker                the training failed; error-<rank>.json says why
 74        worker                the run directory can't be written (EX_IOERR)
 78        job script            the software environment is not ready (EX_CONFIG)
-85        the user's program    start me again, in a new attempt
+85        the user's program    asks rampup to restart it, in a new attempt
 97        rank.py               this rank or another one is not ready
 98        rank.py               the ports are taken; the launcher tries others
 100       rampup run, wait      the run failed

@@ -96,7 +96,7 @@ def command(
     rampup drill --on sandbox -- python train.py
 
     Exit code 0: the run survived every fault that could be injected, with a bit-identical result
-    where that is promised. 1: it did not survive one; that run is kept.
+    where that is promised. 1: it did not survive all; failed runs are kept.
     """
     spec = resolve(make_request(words, ctx.obj, on, None, options, slurm, False), Path.cwd())
     from rampup.drill.drill import choose_faults

@@ -90,9 +90,12 @@ def place_options(function: Callable[..., int]) -> Callable[..., int]:
         "--launcher",
         metavar="L",
         shell_complete=complete_launcher,
-        help="How ranks are started: srun, torchrun, mpirun, pmix (default: the site's).",
+        help="What starts the ranks: srun, torchrun, mpirun, pmix (default: the site's).",
     )(function)
-    return on_option("Where to run; auto: by this machine's name.  [default: local]")(function)
+    return on_option(
+        "Where to run: a profile (see `rampup cluster list`), or auto to choose one by this "
+        "machine's name.  [default: local]"
+    )(function)
 
 
 def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -136,7 +139,7 @@ def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     multiple=True,
     metavar="RUN",
     shell_complete=complete_run,
-    help="Start when this run has completed, also after restarts; may be repeated.",
+    help="Start when this run has completed, however often it restarts; may be repeated.",
 )
 @click.option(
     "--follow",
@@ -151,8 +154,8 @@ def on_option(about: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 @click.option(
     "--smoke",
     is_flag=True,
-    help="On a cluster: test it in the debug queue with one step, one checkpoint, one resume; "
-    "a command runs as a whole, for two minutes at most.",
+    help="On a cluster: try it first in the debug queue, with one step, one checkpoint and one "
+    "resume; a command after -- runs unchanged, for two minutes at most.",
 )
 @click.option(
     "--dev",
@@ -187,8 +190,9 @@ def command(
     rampup run my_pkg.my_module:LitModel data=my_pkg.my_data:MyData lr=1e-3
     rampup run --tasks-per-node 2 -- python my_script.py --lr 0.1
 
-    KEY=VALUE sets a value of [train]; a dotted key reaches any table (resources.nodes=2). `rampup
-    recipe show NAME` lists the settings of a recipe.
+    KEY=VALUE changes a setting of the training, as in the table [train] of a rampup.toml; a dotted
+    key reaches any other table (resources.nodes=2). `rampup recipe show NAME` lists the settings of
+    a recipe.
     """
     if launcher:
         words = (*words, f"cluster.launcher={launcher}")

@@ -81,13 +81,13 @@ DRY_RUN_WORDS = {
     "--pack",
     type=click.IntRange(min=1),
     metavar="K",
-    help="Run K at a time: inside one job, or on this machine.",
+    help="Run K runs at a time, inside one job or on this machine.",
 )
 @click.option(
     "--throttle",
     type=click.IntRange(min=1),
     metavar="N",
-    help="On a cluster: at most N of an array at once.",
+    help="On a cluster: run at most N jobs of the job array at once.",
 )
 @resource_options
 @program_options
@@ -115,9 +115,9 @@ def command(
     rampup sweep mnist lr=1e-2,1e-3 --on sandbox --throttle 2
     rampup sweep p=1,2,3 --on sandbox --pack 3 -- python prog.py {p}
 
-    KEY=A,B,C tries each value; a dotted key reaches any table (resources.nodes=1,2). The
-    same command again starts what is missing or has failed, and skips what is done. `rampup
-    list --study STUDY` compares the runs.
+    KEY=A,B,C tries each value; a dotted key reaches any table (resources.nodes=1,2). Repeat the
+    command to start the runs that are missing or have failed; it skips those that are done.
+    `rampup list --study STUDY` compares the runs.
     """
     if launcher:
         words = (*words, f"cluster.launcher={launcher}")

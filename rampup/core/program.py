@@ -36,8 +36,8 @@ class Program(Struct, frozen=True, kw_only=True):
     stop_signal: Annotated[
         Literal["TERM", "INT", "USR1", "USR2"] | None,
         Asked(
-            "signal that the program gets before the time limit and on preemption, to save and end: "
-            "TERM, INT, USR1 or USR2; it is started again then",
+            "signal that asks the program to save and end, before the time limit and on preemption: "
+            "TERM, INT, USR1 or USR2; rampup then restarts it",
             "SIGNAL",
             PROGRAM,
         ),
@@ -45,8 +45,8 @@ class Program(Struct, frozen=True, kw_only=True):
     stop_lead: Annotated[
         str | None,
         Asked(
-            "how long before the time limit that signal comes, e.g. 120s or 5min; at most a quarter "
-            "of the limit (default: resources.lead_s)",
+            "how long before the time limit to send that signal, e.g. 120s or 5min; at most a "
+            "quarter of the limit (default: resources.lead_s)",
             "TIME",
             PROGRAM,
         ),
@@ -54,7 +54,7 @@ class Program(Struct, frozen=True, kw_only=True):
     again: Annotated[
         bool,
         Asked(
-            "start the program again at the time limit; it resumes by itself",
+            "restart the program after the time limit; it must resume by itself",
             "yes",
             PROGRAM,
         ),
@@ -62,8 +62,8 @@ class Program(Struct, frozen=True, kw_only=True):
     progress: Annotated[
         list[str],
         Asked(
-            "path that must have changed before the program is started again at a time limit, e.g. "
-            "'out/*.pt'; may be repeated",
+            "restart after a time limit only if a file of this path has changed, e.g. 'out/*.pt'; "
+            "may be repeated",
             "PATH",
             PROGRAM,
         ),
@@ -71,8 +71,8 @@ class Program(Struct, frozen=True, kw_only=True):
     on_resume: Annotated[
         str,
         Asked(
-            "words that are added to the command when the program is started again, e.g. '--resume'; "
-            "with --progress only once such a path exists",
+            "words to add to the command on a restart, e.g. '--resume'; with --progress, only if "
+            "such a file exists",
             "WORDS",
             PROGRAM,
         ),

@@ -135,7 +135,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     ] = 50
     independent: Annotated[
         bool,
-        Asked("the ranks are meant to work alone: no note when they never talk to each other"),
+        Asked("the ranks work alone on purpose: do not warn that they never talked to each other"),
     ] = False
     slurm: Annotated[list[str], Asked("further sbatch options, each KEY=VALUE", of_site=True)] = []
 

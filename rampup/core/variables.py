@@ -21,7 +21,7 @@ OF_A_RANK = {
     "LOCAL_WORLD_SIZE": "the number of ranks on this node",
     "MASTER_ADDR": "the address of rank 0",
     "MASTER_PORT": "a port of rank 0",
-    "TF_CONFIG": "the ranks as tf.distribute wants them, when there are several",
+    "TF_CONFIG": "the ranks, for tf.distribute; a recipe or class gets it only with more than one rank",
     "OMP_NUM_THREADS": "the CPUs of this rank",
     "GLOO_SOCKET_IFNAME": "the network interface that reaches rank 0, unless you set it",
     "RAMPUP_RUN_DIR": "the directory of the run",

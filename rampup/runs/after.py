@@ -42,9 +42,9 @@ def name_before(run: RunDir, spec: RunSpec) -> Before | None:
     is_elsewhere = cluster != spec.cluster.name
     by_process = job is None and submitted.get("host") != processes.host()
     if is_elsewhere or by_process or (job is None and not spec_is_here(spec)):
-        where = f"on {cluster}" if is_elsewhere else "as a process of another place"
+        where = f"on {cluster}" if is_elsewhere else "as a process outside this queue"
         raise Refused(
-            f"--after {run.id}: it runs {where}, and a run waits only for others of its own queue",
+            f"--after {run.id}: it runs {where}, and a run can wait only for runs in the same queue",
             f"rampup wait {run.id} && the same command without --after",
         )
     return Before(id=run.id, dir=str(run.path), job=job.job if job else "")

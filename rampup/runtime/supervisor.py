@@ -114,7 +114,7 @@ class Ranks:
         """What the guardian of a rank needs to see whether it meets others. Engines let them meet,
         and where rank.py stays the parent of the program, it looks itself."""
         config, program = self.run.config, self.run.contact_program
-        independent = config["resources"].get("independent") or config["kind"] == "engine"
+        independent = config["resources"].get("independent") or config.get("kind") == "engine"
         if self.size == 1 or independent or not program.exists():
             return []
         identity = f"{self.run.path}/{self.attempt.number}"

@@ -38,7 +38,8 @@ KERAS: dict[str, Setting] = {
     "statistics_samples": Setting(
         "int",
         0,
-        "training samples from which batch statistics are recomputed before each validation; 0: moving",
+        "training samples from which batch statistics are recomputed before each validation; "
+        "0: use the moving averages",
         low=0,
     ),
     "intra_threads": Setting(
