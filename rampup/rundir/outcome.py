@@ -42,13 +42,13 @@ class Outcome(Struct, frozen=True):
         }
 
 
-def conclude(attempt: AttemptDir, codes: Collection[int]) -> Outcome:
+def conclude(attempt: AttemptDir, codes: Collection[int], is_limited: bool = False) -> Outcome:
     """Return the outcome of an attempt whose ranks all ended as they wanted: done, stopped on
-    request, or with the wish to be started again."""
+    request or, in a run with a time limit, because of it, or with the wish to be started again."""
     word = attempt.read_again()
     if word == "asked" or (START_AGAIN in codes and word != "stop"):
         return Outcome("again", exit_code=START_AGAIN)
-    if word == "timeout":
+    if word == "timeout" and is_limited:
         return Outcome("timeout", cause="the time limit was reached")
     if word:
         return Outcome("cancelled", exit_code=0, cause="stopped gracefully, on request")

@@ -222,7 +222,7 @@ def run_ranks(ranks: Ranks, deadline: float | None) -> Outcome:
             ranks.end_watcher()
         guardian.kill_all_children(spared=ranks.watcher.pid if ranks.watcher else 0)
         if outcome is None:
-            return conclude(ranks.attempt, ranks.codes.values())
+            return conclude(ranks.attempt, ranks.codes.values(), is_limited=deadline is not None)
         if outcome.name != "failed" or not ranks.attempt.port_taken_file.exists():
             return add_cause(outcome, ranks.attempt)
         ranks.attempt.port_taken_file.unlink()
