@@ -86,12 +86,38 @@ def children_of(pid: int) -> list[int]:
 def pid_of(victim: str, command_line: int, cli) -> int:
     if victim == "command line":
         return command_line
-    launcher = only_child(command_line)
+    launcher = children_of(command_line)[0]
     if victim == "launcher":
         return launcher
-    guardian = only_child(launcher)
-    return guardian if victim == "guardian" else only_child(guardian)
+    guardian = guardians_of(launcher)[0]
+    return guardian if victim == "guardian" else children_of(guardian)[0]
 
 
-def only_child(pid: int) -> int:
-    return children_of(pid)[0]
+def guardians_of(launcher: int) -> list[int]:
+    """Those of the ranks; the watcher of the command is a child of the launcher, too."""
+    return [pid for pid in children_of(launcher) if "guardian.py" in command_of(pid)]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def test_a_killed_watcher_costs_nothing_but_metrics(cli, eventually) -> None:
+    go = cli.cwd / "go"
+    script = cli.script(f"""
+        import os, time
+        open("ready", "w").close()
+        while not os.path.exists({str(go)!r}):
+            time.sleep(0.05)
+    """)
+    running = cli.start("run", "--", "python", script)
+    eventually(lambda: (cli.cwd / "ready").exists(), what="the rank")
+    launcher = children_of(running.pid)[0]
+    (watcher,) = set(children_of(launcher)) - set(guardians_of(launcher))
+    os.kill(watcher, signal.SIGKILL)
+    go.touch()
+    running.communicate(timeout=45)
+    assert cli.json("show")["state"] == "completed"
