@@ -32,7 +32,7 @@ OF_A_RANK = {
 }
 """What the program of every rank gets."""
 INTERNAL = {
-    "RAMPUP_SUPERVISED": "on this machine: the launcher watches CPU and memory, not the ranks",
+    "RAMPUP_SUPERVISED": "a process beside the ranks watches CPU and memory, so they do not",
     "RAMPUP_CONTAINER": "in a job script: the program that starts containers",
     "RAMPUP_APART_AFTER_S": "in tests: the CPU seconds after which ranks that never talked to each other are named",
     "RAMPUP_STEP_BEFORE": "in a job script: the newest checkpoint before the attempt, as a pack of runs sets it",

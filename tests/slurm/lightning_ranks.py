@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "multirank"))
 
 import ranks
 
+# the watcher of this job samples for the outer run; those in the forks sample for themselves
+os.environ.pop("RAMPUP_SUPERVISED", None)
 OWN = {
     name: os.environ[name]
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RAMPUP_NODE")

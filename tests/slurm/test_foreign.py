@@ -148,9 +148,10 @@ def test_a_preempted_program_gets_the_signal_that_it_asked_for(sandbox: Sandbox)
     assert wait(sandbox, run)["state"] == "completed"
     facts = [attempt.facts for attempt in RunDir(run).attempts()]
     assert [(each["outcome"], each.get("why")) for each in facts] == [
-        ("again", "preempt"),
+        ("again", "requeued"),  # by Slurm itself, at once
         ("completed", ""),
     ]
+    assert "saved 1" in log.read_text()
 
     other = started(sandbox, *words, command=(sys.executable, str(SAVES), "2", "cancelled.txt"))
     log = RunDir(other).attempt(1).rank_log(0)
