@@ -91,11 +91,20 @@ def fold_line(line: str, room: int) -> list[str]:
             lines.append(current)
             current, piece = margin, piece.lstrip(" ")
         current += piece
-        while measure(current) > room and not COLOUR.search(current):
-            head, rest = split_at(current, room)
-            lines.append(head)
-            current = margin + rest
+        if measure(current) > room and not COLOUR.search(current):
+            *whole, current = cut_word(current, room, margin)
+            lines += whole
     return [*lines, current]
+
+
+def cut_word(text: str, room: int, margin: str) -> list[str]:
+    """Cut a text without colours into lines; each but the first begins with the margin."""
+    lines, rest, left = [], text, measure(text)
+    while left > room - len(margin if lines else ""):
+        head, rest = split_at(rest, room - len(margin if lines else ""))
+        left -= measure(head)
+        lines.append(margin + head if lines else head)
+    return [*lines, margin + rest if lines else rest]
 
 
 def join_folded(label: str, parts: Sequence[str], room: int | None) -> str:
@@ -115,9 +124,13 @@ def join_fitting(label: str, parts: Sequence[str], room: int | None) -> str:
     whole = label + "  ".join(parts)
     if room is None or measure(whole) <= room:
         return whole
-    shown = list(parts)
-    while shown and measure(label + "  ".join([*shown, MORE])) > room:
-        shown.pop()
+    shown: list[str] = []
+    left = room - measure(label) - measure(MORE)
+    for part in parts:
+        left -= measure(part) + 2
+        if left < 0:
+            break
+        shown.append(part)
     return label + "  ".join([*shown, MORE])
 
 

@@ -125,9 +125,13 @@ def test_a_run_that_was_killed_goes_on(cli: Cli, eventually: Eventually, victim:
 
 
 def rank_of(supervisor: int) -> int:
-    """The process that trains: the child of the guardian."""
-    guardian = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0]
-    return int(Path(f"/proc/{guardian}/task/{guardian}/children").read_text().split()[0])
+    """The process that trains: the child of the guardian, which has the watcher for a sibling."""
+    (rank,) = [rank for child in children_of(supervisor) for rank in children_of(child)]
+    return rank
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_ctrl_c_lets_a_loop_that_listens_save(cli: Cli, eventually: Eventually) -> None:

@@ -223,6 +223,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(vega, "specification", lambda chart: {})
     monkeypatch.setenv("RAMPUP_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # no Slurm answers here: where its programs are installed, thousands of them would say so
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "runs"
 
