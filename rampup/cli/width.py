@@ -99,7 +99,8 @@ def fold_line(line: str, room: int) -> list[str]:
 
 def cut_word(text: str, room: int, margin: str) -> list[str]:
     """Cut a text without colours into lines; each but the first begins with the margin."""
-    lines, rest, left = [], text, measure(text)
+    lines: list[str] = []
+    rest, left = text, measure(text)
     while left > room - len(margin if lines else ""):
         head, rest = split_at(rest, room - len(margin if lines else ""))
         left -= measure(head)

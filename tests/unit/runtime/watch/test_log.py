@@ -79,7 +79,7 @@ def test_lines_of_trainer_have_the_step_of_the_bar_below_or_none() -> None:
     assert found.step is None
     assert found.values["loss"] == 0.5 and found.values["grad_norm"] != 0
     source = TrainerLines()
-    bars = ("  0%|     | 0/50 [00:00<?, ?it/s]", " 50%|##   | 4/8 [00:00<00:01]")
+    bars = ("  0%|     | 0/50 [00:00<?, ?it/s]", " 50%|##   | 4/8 [00:00<00:01]\x1b[A")
     assert look(source, *bars, row, bars[1]) == []
     (found,) = look(source, " 20%|##   | 10/50 [00:01<00:04]")
     assert found.step == 10
