@@ -7,6 +7,7 @@ import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.cosmoflow import SETTINGS
@@ -27,11 +28,13 @@ def main(folder: str, epochs: int) -> None:
     settings = Settings(defaults | SETTINGS | {"data": folder, "epochs": epochs})
     as_users_run_it(threads=1)
     task = CosmoFlow(settings)
-    train, _ = open_streams(*task.data(), settings, 1, lambda: False)
+    context = RankContext(threads=1)
+    job: Any = SimpleNamespace(settings=settings, context=context, leaving=[], local_disk="")
+    train, _ = open_streams(*task.data(), job, lambda: False)
     model = task.model()
     model.compile(optimizer=optimizer_of(settings), loss=settings.loss)
     steps = -(-len(train) // settings.batch_size)
-    world = World(RankContext(threads=1))
+    world = World(context)
     given = (settings.batch_size, settings.seed, 0, steps * epochs, world, Cut(1))
     clock = Clock()
     batches = plain(train.training_batches(*given))
