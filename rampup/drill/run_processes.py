@@ -34,10 +34,13 @@ def find_ranks(run: RunDir, attempt: int) -> dict[int, set[int]]:
 def identify(pid: int, run: RunDir) -> tuple[int, int] | None:
     """Return the attempt and the rank of a process, or None when it is not a rank of this run."""
     environment = read_environment(pid)
-    if environment.get("RAMPUP_RUN_DIR") == str(run.path) and "RANK" in environment:
+    is_of_run = environment.get("RAMPUP_RUN_DIR") == str(run.path)
+    if is_of_run and "RANK" in environment:
         return int(environment.get("RAMPUP_ATTEMPT", 0)), int(environment["RANK"])
     words = read_command(pid)
     is_guardian = any(os.path.basename(word) == GUARDIAN for word in words)
+    if is_of_run and not is_guardian and run.config.get("as_at_home"):  # it has no RANK
+        return int(environment.get("RAMPUP_ATTEMPT", 0)), 0
     if str(run.rank_program) not in words or is_guardian:
         return None
     if read_program(pid) == STEP_PROGRAM:  # it names rank.py too

@@ -253,7 +253,7 @@ def read_jsonl(
 
 
 def decode_lines(data: bytes) -> list[Record]:
-    """Decode all lines at once, which is quick for millions; one by one where any is torn, or is no
+    """Decode all lines at once, which is quick for millions; one by one where any is torn, or is not a
     record."""
     try:
         return LINES.decode_lines(data)
